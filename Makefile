@@ -1,0 +1,80 @@
+# Everything a person or CI runs. Nothing outside this folder is touched but package caches.
+PYTHON ?= python3
+STAGE ?= dev
+BIN := .venv/bin
+CDK := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 node_modules/.bin/cdk
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check lock clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+# Each environment is made anew when its lock file changes.
+.venv/.made: requirements-dev.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; try make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check $$(grep -oE '^uv==[0-9.]+' requirements-dev.txt)
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements-dev.txt
+	@touch $@
+
+.local/venv/.made: local/requirements.txt .venv/.made
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .local/venv
+	$(BIN)/uv pip sync --quiet --python .local/venv/bin/python --require-hashes local/requirements.txt
+	@touch $@
+
+node_modules/.made: package-lock.json
+	@command -v node >/dev/null || { echo "Node 20 or newer is needed; see https://nodejs.org" >&2; exit 1; }
+	npm ci --silent --no-audit --no-fund
+	@touch $@
+
+setup: .venv/.made .local/venv/.made node_modules/.made ## Install what this project pins, here in this folder
+
+demo: setup ## Local cloud, real deploy, every race naive beside safe, report.html; leaves nothing running
+	$(BIN)/python -m lab demo
+
+up: setup ## Start the local cloud and deploy to it
+	$(BIN)/python -m local up
+
+down: setup ## Stop the local cloud
+	$(BIN)/python -m local down
+
+test: setup ## All tests
+	$(BIN)/pytest
+
+unit: setup ## Only the quick tests
+	$(BIN)/pytest tests/unit tests/contract
+
+synth: setup ## Write cdk.out for STAGE (local, dev or prod)
+	$(CDK) synth --quiet -c stage=$(STAGE)
+
+diff: setup ## Compare STAGE with what is deployed
+	$(CDK) diff --all -c stage=$(STAGE)
+
+deploy: setup ## Deploy STAGE to the AWS account you are logged in to
+	$(CDK) deploy --all -c stage=$(STAGE)
+
+destroy: setup ## Remove STAGE from the AWS account you are logged in to
+	$(CDK) destroy --all -c stage=$(STAGE)
+
+lint: setup ## Style and mistakes
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: setup ## Types
+	$(BIN)/mypy
+
+check: lint types ## All that CI checks, with cdk-nag as part of synth
+	$(MAKE) synth STAGE=local
+	$(MAKE) synth STAGE=dev
+	$(MAKE) synth STAGE=prod
+	$(MAKE) test
+
+lock: .venv/.made ## Pin again what the .in files ask for, with hashes
+	for name in requirements requirements-dev lambda_src/requirements local/requirements; do \
+	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	    $$name.in -o $$name.txt || exit 1; done
+
+clean: ## Remove everything that setup, synth and tests made
+	[ ! -x $(BIN)/python ] || $(BIN)/python -m local down
+	rm -rf .venv .local node_modules cdk.out report.html .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
