@@ -1,0 +1,194 @@
+"""What both HTTP faces share: who calls, strict reading of what they sent, and errors as problems."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
+
+from firstwrite import problem
+from firstwrite.errors import StoreUnavailableError
+from firstwrite.observability import logger
+from firstwrite.problem import Problem, invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
+    from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
+
+    from firstwrite.observability import Count
+    from firstwrite.settings import Auth
+
+MAX_BODY_BYTES = 65_536
+MAX_JSON_DEPTH = 8
+ANONYMOUS = "anonymous"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
+_CALLER = re.compile(r"[\x21-\x7e]{1,256}")
+
+
+def make_app(count: Count) -> APIGatewayHttpResolver:
+    """Return a resolver without routes yet, that answers every exception with a problem.
+
+    Args:
+        count: told of faults as `Faults`.
+    """
+    app = APIGatewayHttpResolver()
+
+    def refuse(error: Problem) -> Response[str]:
+        return error.response()
+
+    def busy(error: StoreUnavailableError) -> Response[str]:
+        logger.warning("the table did not answer in time", extra={"reason": error.reason})
+        return Problem(problem.BUSY, "The table did not answer in time.", retry_after_s=1).response()
+
+    def fault(error: Exception) -> Response[str]:
+        # A raised exception would leak to the caller and cost a warm worker; the log has the stack, the caller a 500.
+        logger.exception("fault", extra={"fault": type(error).__name__})
+        count("Faults")
+        return Problem(problem.INTERNAL_ERROR, "The fault was logged.").response()
+
+    def missing(_: Exception) -> Response[str]:
+        return Problem(problem.NOT_FOUND, "No route matches the method and path.").response()
+
+    app.exception_handler(Problem)(refuse)
+    app.exception_handler(StoreUnavailableError)(busy)
+    app.exception_handler(Exception)(fault)
+    app.not_found(missing)
+    return app
+
+
+def make_resolver(router: APIGatewayHttpRouter, count: Count) -> APIGatewayHttpResolver:
+    """Return `make_app` with the routes of `router`."""
+    app = make_app(count)
+    app.include_router(router)
+    return app
+
+
+def caller_of(event: APIGatewayProxyEventV2, auth: Auth) -> str:
+    """Return who calls: a name that stays the same over a caller's sessions and retries.
+
+    Under `iam`, the user, or the role without its session name, for the next session of a service must find its claims
+    again. Under `jwt`, issuer and subject. Under `header`, `X-Caller`, or `anonymous`.
+
+    Raises:
+        Problem: `X-Caller` is not 1 to 256 printable ASCII characters.
+    """
+    context = event.raw_event["requestContext"].get("authorizer", {})
+    if auth == "iam":
+        arn = str(context["iam"]["userArn"])
+        return "iam:" + re.sub(r":assumed-role/([^/]+)/.*$", r":assumed-role/\1", arn)
+    if auth == "jwt":
+        claims = context["jwt"]["claims"]
+        return f"jwt:{json.dumps([claims['iss'], claims['sub']])}"
+    name = event.headers.get("x-caller", ANONYMOUS)
+    if not _CALLER.fullmatch(name):
+        raise invalid("X-Caller", "must be 1 to 256 printable ASCII characters")
+    return f"header:{name}"
+
+
+def name_from_path(value: str, field: str) -> str:
+    """Return a resource name from the path.
+
+    Raises:
+        Problem: it is not 1 to 128 of letters, digits and `. _ ~ -`, beginning with a letter or digit.
+    """
+    if not _NAME.fullmatch(value):
+        raise invalid(field, "must be 1 to 128 of letters, digits and . _ ~ - and begin with a letter or digit")
+    return value
+
+
+def query_of(event: APIGatewayProxyEventV2) -> dict[str, str]:
+    """Return the query parameters from the raw query string, where a repeated one still shows.
+
+    Raises:
+        Problem: a parameter is repeated, or its encoding is broken.
+    """
+    query: dict[str, str] = {}
+    raw = str(event.raw_event.get("rawQueryString") or "")
+    try:
+        pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=32)
+    except ValueError as error:
+        raise invalid("query", "must be percent-encoded UTF-8 with at most 32 parameters") from error
+    for name, value in pairs:
+        if name in query:
+            raise invalid(name, "must be given once")
+        query[name] = value
+    return query
+
+
+def body_of(event: APIGatewayProxyEventV2, fields: Mapping[str, Callable[[str, Any], Any]]) -> dict[str, Any]:
+    """Return the JSON object in the body, each member checked.
+
+    Args:
+        event: the request.
+        fields: for each member that is allowed, what checks it: given its name and value, returns the value or raises.
+
+    Raises:
+        Problem: the body is no JSON object, too large or too deep, repeats a member, or has one that is not allowed.
+    """
+    raw = event.raw_event.get("body") or ""
+    if event.raw_event.get("isBase64Encoded"):
+        try:
+            raw = base64.b64decode(raw, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError) as error:
+            raise invalid("body", "must be JSON in UTF-8") from error
+    if len(raw) > MAX_BODY_BYTES:
+        raise invalid("body", f"must be at most {MAX_BODY_BYTES} bytes")
+    try:
+        body = json.loads(raw, object_pairs_hook=_members_once, parse_constant=_no_constant) if raw.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise invalid("body", "must be valid JSON without repeated members") from error
+    if not isinstance(body, dict):
+        raise invalid("body", "must be a JSON object")
+    for name in body:
+        if name not in fields:
+            raise invalid(name if len(name) <= 64 else "body", "is not a member of this request")  # noqa: PLR2004
+    return {name: check(name, body[name]) for name, check in fields.items() if name in body}
+
+
+def _members_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member is repeated")
+    return members
+
+
+def _no_constant(_: str) -> None:
+    raise ValueError("NaN and Infinity are not JSON")
+
+
+def whole_number(least: int, most: int) -> Callable[[str, Any], int]:
+    """Return a check for a whole number between `least` and `most`; true is not 1 and "2" is not 2."""
+
+    def check(field: str, value: Any) -> int:  # noqa: ANN401 - whatever the caller sent
+        if type(value) is not int or not least <= value <= most:
+            raise invalid(field, f"must be a whole number from {least} to {most}")
+        return value
+
+    return check
+
+
+def text(most_bytes: int) -> Callable[[str, Any], str]:
+    """Return a check for text of 1 to `most_bytes` bytes without control characters."""
+
+    def check(field: str, value: Any) -> str:  # noqa: ANN401 - whatever the caller sent
+        if not isinstance(value, str) or not is_clean_text(value, most_bytes):
+            raise invalid(field, f"must be text of 1 to {most_bytes} bytes without control characters")
+        return value
+
+    return check
+
+
+def is_clean_text(value: str, most_bytes: int) -> bool:
+    """Is this 1 to `most_bytes` bytes of UTF-8 without control characters?"""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return 0 < size <= most_bytes and value.isprintable()

@@ -1,0 +1,1 @@
+"""What several kinds of test need: an atomic engine, tables, clocks, faults, requests."""
