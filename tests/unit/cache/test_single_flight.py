@@ -1,0 +1,411 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from botocore.exceptions import ClientError
+
+from firstwrite.cache.memory import Memory
+from firstwrite.cache.overflow import Overflow
+from firstwrite.cache.record import Answer, Flight, Policy, State
+from firstwrite.cache.single_flight import Ask, Failed, FetchError, InProgress, Served, SingleFlight
+from firstwrite.cache.store import CacheStore
+from firstwrite.clock import Deadline
+from firstwrite.conditional import Conditional
+from firstwrite.dynamodb import Dynamo
+from tests.support.clocks import FakeClock, SkewedClock, Tally
+from tests.support.engine import create_cache_table
+from tests.support.faults import FaultyClient, lose_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+POLICY = Policy(name="rates", lease_ms=2_000, timeout_ms=1_000, wait_ms=10_000)
+
+
+class Bucket:
+    """An overflow bucket in memory."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def put_object(self, *, Key: str, Body: bytes, **_: str) -> None:
+        self.objects[Key] = Body
+
+    def get_object(self, *, Key: str, **_: str) -> dict[str, Any]:
+        if Key not in self.objects:
+            raise ClientError({"Error": {"Code": "NoSuchKey", "Message": "injected"}}, "GetObject")
+        return {"Body": BytesIO(self.objects[Key])}
+
+
+class Machine:
+    """One caller's process: its own clock, client and protocol objects over a shared table."""
+
+    def __init__(self, client: Any, table: str, clock: Any) -> None:
+        self.clock = clock
+        self.tally = Tally()
+        self.client = client if isinstance(client, FaultyClient) else FaultyClient(client)
+        dynamo = Dynamo(self.client, clock, self.tally)  # type: ignore[arg-type]
+        self.bucket = Bucket()
+        overflow = Overflow(lambda: self.bucket, "bucket")  # type: ignore[arg-type, return-value]
+        self.store = CacheStore(dynamo, Conditional(dynamo, self.tally), clock, table, overflow)
+        self.flights = SingleFlight(self.store, clock, self.tally, Memory(clock))
+
+    def get(self, key: str, fetch: Callable[[Flight], Answer], policy: Policy = POLICY, **options: Any) -> Any:
+        deadline = Deadline.after(self.clock, options.pop("time_left_ms", 28_000))
+        return self.flights.get(Ask(key, policy, fetch, deadline, **options))
+
+    def acquire(self, key: str, owner: str, policy: Policy = POLICY) -> Any:
+        return self.store.acquire(key, owner, policy, Deadline.after(self.clock, 1_000))
+
+
+class Upstream:
+    """The paid API: counts its calls, takes its time, answers or fails as told."""
+
+    def __init__(self, clock: FakeClock, *answers: bytes | Exception, takes_ms: float = 300) -> None:
+        self.clock = clock
+        self.answers = list(answers)
+        self.takes_ms = takes_ms
+        self.flights: list[Flight] = []
+
+    def __call__(self, flight: Flight) -> Answer:
+        self.flights.append(flight)
+        self.clock.advance(self.takes_ms)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return Answer(200, "text/plain", answer)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def table(engine: DynamoDBClient) -> str:
+    return create_cache_table(engine)
+
+
+@pytest.fixture
+def machine(engine: DynamoDBClient, table: str, clock: FakeClock) -> Machine:
+    return Machine(engine, table, clock)
+
+
+@pytest.fixture
+def key() -> str:
+    return f"rates#{uuid4().hex}"
+
+
+def test_the_first_caller_fetches_and_the_next_is_served_from_the_cache(machine: Machine, key: str) -> None:
+    """A result is fetched once per freshness window."""
+    upstream = Upstream(machine.clock, b"v1", b"v2")
+
+    first = machine.get(key, upstream)
+    second = machine.get(key, upstream)
+    machine.clock.advance(POLICY.fresh_ms)
+    third = machine.get(key, upstream)
+
+    assert [first.how, second.how, third.how] == ["stored", "hit", "stored"]
+    assert [got.stored.answer.body for got in (first, second, third)] == [b"v1", b"v1", b"v2"]
+    assert len(upstream.flights) == 2
+
+
+def test_a_hit_is_one_read_and_a_miss_one_read_and_two_writes(machine: Machine, key: str) -> None:
+    """The hit path is a single read; the winner adds acquire and complete."""
+    upstream = Upstream(machine.clock, b"v1")
+
+    machine.get(key, upstream)
+    assert machine.client.calls == ["get_item", "update_item", "put_item"]
+    machine.client.calls.clear()
+    machine.get(key, upstream)
+    assert machine.client.calls == ["get_item"]
+
+
+@pytest.mark.parametrize("body", [b"", b"0", b"false", b"null", b"[]", b"\x00\xff" * 700, b"x" * 300_000])
+def test_any_body_comes_back_to_the_byte(machine: Machine, key: str, body: bytes) -> None:
+    """Empty, falsy, binary and large bodies are served from the cache as upstream sent them."""
+    upstream = Upstream(machine.clock, body)
+
+    machine.get(key, upstream)
+    again = machine.get(key, upstream)
+
+    assert again == Served(again.stored, "hit")
+    assert again.stored.answer.body == body
+    assert len(upstream.flights) == 1
+
+
+def test_a_dead_winner_is_waited_for_within_its_lease_and_replaced_after_it(machine: Machine, key: str) -> None:
+    """At 1.0 s of a 2 s lease the next caller waits; at 2.1 s it takes over with the next fence and one more call."""
+    dead = machine.acquire(key, "dead")
+    upstream = Upstream(machine.clock, b"v1")
+    machine.clock.advance(1_000)
+
+    waited = machine.get(key, upstream, wait_ms=500)
+    assert isinstance(waited, InProgress)
+    assert upstream.flights == []
+
+    machine.clock.advance(600)
+    taken_over = machine.get(key, upstream)
+    assert taken_over.how == "stored"
+    assert [flight.fence for flight in upstream.flights] == [dead.fence + 1]
+
+
+def test_a_lease_that_ended_long_ago_is_taken_over_by_a_new_process_in_its_first_write(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """There is no watching period: the record itself says that the lease is over."""
+    machine.acquire(key, "dead")
+    machine.clock.advance(3_600_000)
+    newcomer = Machine(engine, table, machine.clock)
+
+    assert newcomer.get(key, Upstream(machine.clock, b"v1")).how == "stored"
+    assert newcomer.client.calls == ["get_item", "update_item", "put_item"]
+
+
+def test_a_late_winner_does_not_replace_the_newer_result_and_its_caller_is_answered(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """A stalls past its lease, B completes v2, A then completes v1: v2 stays, A's caller gets v2, it is counted."""
+    other = Machine(engine, table, machine.clock)
+    newer = Upstream(machine.clock, b"v2")
+
+    def stalls(_: Flight) -> Answer:
+        machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
+        assert other.get(key, newer).how == "stored"
+        return Answer(200, "text/plain", b"v1")
+
+    late = machine.get(key, stalls)
+
+    assert (late.how, late.stored.answer.body) == ("collapsed", b"v2")
+    assert machine.tally.of("LateWinners") == 1
+    assert machine.get(key, newer).stored.answer.body == b"v2"
+    assert len(newer.flights) == 1
+
+
+def test_a_late_loser_does_not_spoil_the_newer_result(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """A's fetch fails after B has completed: the record stays completed and the third call is a hit."""
+    other = Machine(engine, table, machine.clock)
+    newer = Upstream(machine.clock, b"v2")
+
+    def stalls(_: Flight) -> Answer:
+        machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
+        other.get(key, newer)
+        raise FetchError("failed")
+
+    assert isinstance(machine.get(key, stalls), Failed)
+    assert machine.get(key, newer).how == "hit"
+    assert len(newer.flights) == 1
+
+
+def test_a_takeover_that_comes_too_late_is_refused_and_gets_the_completed_result(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """The holder completes between a taker's read and its write; the taker returns that result."""
+    machine.acquire(key, "holder")
+    holder = Machine(engine, table, machine.clock)
+    flight = machine.store.read(key, Deadline.after(machine.clock, 1_000))
+    machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
+
+    def holder_completes_first(call: Callable[[], Any]) -> Any:
+        assert flight is not None
+        mine = Flight(key, "holder", flight.fence, flight.lease_until, "r", 0)
+        answer = Answer(200, "text/plain", b"v1")
+        holder.store.complete(mine, answer, POLICY, 5, Deadline.after(machine.clock, 1_000))
+        return call()
+
+    machine.client._script["update_item"] = [holder_completes_first]
+    upstream = Upstream(machine.clock, b"v2")
+
+    assert machine.get(key, upstream).stored.answer.body == b"v1"
+    assert upstream.flights == []
+
+
+def test_fences_only_grow(machine: Machine, key: str) -> None:
+    """Every fetch and takeover has a higher fence than all before."""
+    fences: list[int] = []
+    for _ in range(5):
+        fences.append(machine.acquire(key, f"owner-{len(fences)}").fence)
+        machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
+
+    assert fences == sorted(set(fences))
+
+
+def test_a_fence_keeps_growing_after_the_record_was_deleted(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """TTL may delete a record; the next fence is still higher than the last."""
+    before = machine.acquire(key, "before").fence
+    engine.delete_item(TableName=table, Key={"pk": {"S": key}})
+    machine.clock.advance(5_000)
+
+    assert machine.acquire(key, "after").fence > before
+
+
+def test_the_idempotency_key_for_upstream_is_one_for_a_refresh_and_its_takeovers(machine: Machine, key: str) -> None:
+    """Takeovers and failures keep it, a stored result ends it."""
+    failing = Upstream(machine.clock, FetchError("timeout"))
+    machine.acquire(key, "dead")
+    machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
+    machine.get(key, failing)
+    machine.clock.advance(POLICY.cooldown_ms)
+    good = Upstream(machine.clock, b"v1")
+    machine.get(key, good)
+    machine.clock.advance(POLICY.fresh_ms)
+    machine.get(key, good)
+
+    ids = [flight.refresh_id for flight in failing.flights + good.flights]
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_the_winning_write_whose_reply_was_lost_is_still_the_winners(
+    engine: DynamoDBClient, table: str, clock: FakeClock, key: str
+) -> None:
+    """The winner recognises its own acquire and its own complete; one upstream call."""
+    client = FaultyClient(engine, script={"update_item": [lose_reply], "put_item": [lose_reply]})
+    machine = Machine(client, table, clock)
+    upstream = Upstream(clock, b"v1")
+
+    assert machine.get(key, upstream).how == "stored"
+    assert machine.get(key, upstream).how == "hit"
+    assert len(upstream.flights) == 1
+    assert machine.tally.of("ConditionalWrites", outcome="recovered") == 2
+
+
+def test_a_failure_is_shared_until_its_cooldown_ends_and_the_cooldown_grows(machine: Machine, key: str) -> None:
+    """Nobody calls a failing upstream again before the cooldown, which doubles with each failure and is capped."""
+    upstream = Upstream(machine.clock, FetchError("failed"), takes_ms=0)
+    waits = []
+    for calls in range(1, 9):
+        failed = machine.get(key, upstream)
+        assert isinstance(machine.get(key, upstream), Failed)
+        assert len(upstream.flights) == calls
+        waits.append(failed.retry_after_ms)
+        machine.clock.advance(failed.retry_after_ms)
+
+    assert waits == [2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]
+
+
+def test_an_upstream_that_asks_to_be_left_alone_is(machine: Machine, key: str) -> None:
+    """A Retry-After longer than the cooldown is honoured."""
+    failed = machine.get(key, Upstream(machine.clock, FetchError("failed", retry_after_ms=30_000)))
+
+    assert failed == Failed("failed", 30_000)
+
+
+def test_a_fetcher_that_raises_reaches_its_caller_and_leaves_a_failed_record(machine: Machine, key: str) -> None:
+    """An unexpected exception is the caller's; the record is Failed, never Completed and never left to its lease."""
+    with pytest.raises(ZeroDivisionError):
+        machine.get(key, Upstream(machine.clock, ZeroDivisionError()))
+
+    record = machine.store.read(key, Deadline.after(machine.clock, 1_000))
+    assert record is not None
+    assert record.state is State.FAILED
+    assert record.stored is None
+
+
+def test_a_negative_answer_is_kept_briefly(machine: Machine, key: str) -> None:
+    """404 is an answer: served from the cache, for negative_ms and no longer."""
+    calls = []
+
+    def missing(flight: Flight) -> Answer:
+        calls.append(flight)
+        return Answer(404, "text/plain", b"no", negative=True)
+
+    machine.get(key, missing)
+    assert machine.get(key, missing).stored.answer.status == 404
+    machine.clock.advance(POLICY.negative_ms)
+    machine.get(key, missing)
+
+    assert len(calls) == 2
+
+
+def test_an_old_result_is_served_when_renewing_it_fails(machine: Machine, key: str) -> None:
+    """Stale if error: within stale_ms a failing upstream does not take the last result away."""
+    policy = replace(POLICY, stale_ms=600_000)
+    machine.get(key, Upstream(machine.clock, b"v1"), policy)
+    machine.clock.advance(policy.fresh_ms)
+    machine.get(key, Upstream(machine.clock, FetchError("failed")), policy)
+
+    served = machine.get(key, Upstream(machine.clock, FetchError("failed")), policy)
+
+    assert (served.how, served.stored.answer.body) == ("stale", b"v1")
+
+
+@pytest.mark.parametrize("skew_ms", [-30_000, -100, 100, 30_000])
+def test_a_skewed_clock_steals_nothing_within_the_allowance_and_stores_one_result_beyond_it(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str, skew_ms: int
+) -> None:
+    """Within the allowance a live lease is respected; beyond it the loser is fenced off and one result stands."""
+    other = Machine(engine, table, SkewedClock(machine.clock, skew_ms))
+    theirs = Upstream(machine.clock, b"theirs", takes_ms=10)
+
+    def slow(_: Flight) -> Answer:
+        machine.clock.advance(POLICY.lease_ms - 200)
+        other.get(key, theirs, wait_ms=0)
+        return Answer(200, "text/plain", b"mine")
+
+    served = machine.get(key, slow)
+
+    stolen = skew_ms > POLICY.clock_skew_ms + 200
+    assert len(theirs.flights) == stolen
+    record = machine.store.read(key, Deadline.after(machine.clock, 1_000))
+    assert record is not None
+    assert record.stored is not None
+    assert record.stored.answer.body == served.stored.answer.body == (b"theirs" if stolen else b"mine")
+
+
+@pytest.mark.parametrize("time_left_ms", [-5_000, 0, 1_499])
+def test_no_paid_call_is_started_that_could_not_end_in_time(machine: Machine, key: str, time_left_ms: float) -> None:
+    """With too little of the function's time left the caller is told to try again and the key is left alone."""
+    upstream = Upstream(machine.clock, b"v1")
+
+    assert isinstance(machine.get(key, upstream, time_left_ms=time_left_ms), InProgress)
+    assert upstream.flights == []
+    assert machine.store.read(key, Deadline.after(machine.clock, 1_000)) is None
+
+
+def test_a_lease_ends_however_much_time_the_function_has(machine: Machine, key: str) -> None:
+    """The lease comes from the policy, never from the function's time."""
+    leases = []
+
+    def look(flight: Flight) -> Answer:
+        leases.append(flight.lease_until - machine.clock.now_ms())
+        return Answer(200, "text/plain", b"")
+
+    machine.get(key, look, time_left_ms=10**12)
+
+    assert leases == [POLICY.lease_ms]
+
+
+def test_a_record_that_expired_a_second_ago_counts_as_expired_and_its_ttl_is_in_seconds(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """Expired records still answer until TTL gets to them; they are not served, and TTL is a number of seconds."""
+    upstream = Upstream(machine.clock, b"v1", b"v2")
+    machine.get(key, upstream)
+    item = engine.get_item(TableName=table, Key={"pk": {"S": key}})["Item"]
+    seconds = int(item["expires_at"]["N"])
+    assert machine.clock.now_ms() / 1000 < seconds < machine.clock.now_ms() / 1000 + 7 * 86_400
+
+    machine.clock.advance(POLICY.fresh_ms + 1_000)
+    assert machine.get(key, upstream).stored.answer.body == b"v2"
+
+
+def test_one_fetch_may_ask_for_another_key_through_the_same_objects(machine: Machine, key: str) -> None:
+    """Nested fetches complete each record once, with its own value."""
+    inner = Upstream(machine.clock, b"inner")
+
+    def outer(_: Flight) -> Answer:
+        return Answer(200, "text/plain", b"outer of " + machine.get(f"{key}-b", inner).stored.answer.body)
+
+    assert machine.get(key, outer).stored.answer.body == b"outer of inner"
+    assert machine.get(f"{key}-b", inner).stored.answer.body == b"inner"
+    assert len(inner.flights) == 1
