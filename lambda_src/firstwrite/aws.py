@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 1
 
 
-def _config(read_timeout_s: int, attempts: int = 1) -> Config:
+def _config(read_timeout_s: int, attempts: int = 1, signature_version: str | None = None) -> Config:
     return Config(
+        signature_version=signature_version,
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=read_timeout_s,
         retries={"total_max_attempts": attempts},
@@ -37,7 +38,8 @@ def dynamodb() -> DynamoDBClient:
 
 def s3() -> S3Client:
     """Return a client for bodies too large for a table; putting and getting an object are safe to repeat."""
-    return boto3.client("s3", config=_config(5, attempts=2))
+    # Version 4 signs links that also work for buckets encrypted with a key of one's own.
+    return boto3.client("s3", config=_config(5, attempts=2, signature_version="s3v4"))
 
 
 def secrets_manager() -> SecretsManagerClient:

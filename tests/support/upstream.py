@@ -22,6 +22,7 @@ class PaidApi:
     body: bytes = b'{"rate": 1.08}'
     content_type: str = "application/json"
     headers: dict[str, str] = field(default_factory=dict)
+    redirects: dict[str, str] = field(default_factory=dict)
     takes_s: float = 0.0
     drip_s: float = 0.0
     paths: list[str] = field(default_factory=list)
@@ -47,7 +48,10 @@ def running_paid_api() -> Iterator[PaidApi]:
                 api.most_at_once = max(api.most_at_once, api.running)
             time.sleep(api.takes_s)
             try:
-                self.send_response(api.status)
+                target = api.redirects.get(self.path)
+                self.send_response(302 if target else api.status)
+                if target:
+                    self.send_header("Location", target)
                 self.send_header("Content-Type", api.content_type)
                 self.send_header("Content-Length", str(len(api.body)))
                 for name, value in api.headers.items():

@@ -98,7 +98,8 @@ class Record:
         owner: who fetches, or fetched last.
         lease_until: until when the owner may be at it.
         started_at: when the owner began.
-        took_ms: how long the last successful fetch took, None before there was one.
+        expected_ms: how long the owner should be at it.
+        took_ms: how long the last successful fetch took.
         retry_at: until when a failure is shared and nobody asks again.
         failure: what went wrong last, None where nothing did.
         failures: how many fetches in a row have failed.
@@ -110,7 +111,8 @@ class Record:
     owner: str
     lease_until: int = 0
     started_at: int = 0
-    took_ms: int | None = None
+    expected_ms: int = 0
+    took_ms: int = 0
     retry_at: int = 0
     failure: str | None = None
     failures: int = 0

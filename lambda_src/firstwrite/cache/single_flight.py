@@ -33,8 +33,13 @@ if TYPE_CHECKING:
 COOLDOWN_CAP_MS = 60_000
 FIRST_LOOK_MS = 100
 """When a waiter first looks where nothing says how long a fetch takes."""
+STORING_MS = 10
+"""What storing the result adds to the fetch, about."""
 LOOK_SPREAD_MS = 20
-POLL_BASE_MS = 40
+POLL_LEAST_MS = 20
+"""Looking again sooner than this mostly finds what the last look found."""
+POLL_BASE_MS = 60
+POLL_GROWTH = 1.5
 POLL_CAP_MS = 500
 STORE_DEADLINE_MS = 3_000
 """How long a transition is retried. The winner's result matters more than the waiter's patience."""
@@ -221,6 +226,8 @@ class SingleFlight:
         wanted = unwanted is None or record.fence > unwanted
         if stored and wanted and record.state is State.COMPLETED and (shared or stored.fresh_until > now):
             new = shared or unwanted is not None
+            if new:
+                self._learn(policy, record.took_ms)
             return self._serve(ask, stored, "collapsed" if new else "hit", "request" if ask.renew else "miss")
         usable = stored if stored and stored.stale_until > now and not ask.in_background else None
         if record.state is State.FAILED and (record.retry_at > now or shared):
@@ -260,7 +267,14 @@ class SingleFlight:
             return self._store.read(ask.key, deadline, consistent=True)
         # A result that is fresh and yet came here lacks its body, or is not wanted.
         replacing = record.fence if record and record.state is State.COMPLETED else unwanted
-        won = self._store.acquire(ask.key, new_write_id(), ask.policy, deadline, replacing=replacing)
+        won = self._store.acquire(
+            ask.key,
+            new_write_id(),
+            ask.policy,
+            deadline,
+            expected_ms=self._expected_ms(record, ask.policy),
+            replacing=replacing,
+        )
         if isinstance(won, Flight) and record and record.state is State.PROCESSING:
             self._count("LeasesTakenOver", source=ask.policy.name)
         return won
@@ -280,10 +294,21 @@ class SingleFlight:
             return self._uniform(0, POLL_BASE_MS)
         lease_left_ms = max(1, record.lease_until + policy.clock_skew_ms - now)
         if looks == 0:
-            expected_ms = record.took_ms or self._typical_ms.get(policy.name) or policy.expected_ms or FIRST_LOOK_MS
+            # The owner may know the key, this process the source; where neither does, the first look is a guess.
+            expected_ms = record.expected_ms or self._expected_ms(record, policy) or FIRST_LOOK_MS
             left_ms = max(0, min(expected_ms, record.started_at + expected_ms - now))
-            return min(left_ms + self._uniform(0, LOOK_SPREAD_MS), lease_left_ms)
-        return min(self._uniform(0, min(POLL_CAP_MS, POLL_BASE_MS * 2**looks)), lease_left_ms)
+            return min(left_ms + STORING_MS + self._uniform(0, LOOK_SPREAD_MS), lease_left_ms)
+        longest_ms = min(POLL_CAP_MS, POLL_BASE_MS * POLL_GROWTH ** (looks - 1))
+        return min(max(POLL_LEAST_MS, self._uniform(0, longest_ms)), lease_left_ms)
+
+    def _expected_ms(self, record: Record | None, policy: Policy) -> int:
+        """Return how long a fetch should take, from the key's last, else the source's in this process; 0: unknown."""
+        last_ms = record.took_ms if record else 0
+        return last_ms or round(self._typical_ms.get(policy.name, 0)) or policy.expected_ms or 0
+
+    def _learn(self, policy: Policy, took_ms: int) -> None:
+        """Remember how long the source's fetches take, the latest weighing most."""
+        self._typical_ms[policy.name] = 0.7 * self._typical_ms.get(policy.name, took_ms) + 0.3 * took_ms
 
     def _fetch(self, ask: Ask, flight: Flight, record: Record | None) -> Served | Failed:
         """Make the paid call and settle the record: completed, or failed for all who wait."""
@@ -303,7 +328,7 @@ class SingleFlight:
             self._fail(flight, policy, FetchError("failed", ambiguous=True))
             raise
         took_ms = round(self._clock.elapsed_ms() - started_ms)
-        self._typical_ms[policy.name] = 0.7 * self._typical_ms.get(policy.name, took_ms) + 0.3 * took_ms
+        self._learn(policy, took_ms)
         forward: Forward = "request" if ask.renew else "stale" if record and record.stored else "miss"
         return replace(self._complete(ask, flight, answer, took_ms), forward=forward)
 

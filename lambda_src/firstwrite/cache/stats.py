@@ -1,7 +1,7 @@
 """What the cache is worth: calls, hits and calls avoided for each source and day, for operators.
 
-Calls and shared results are written as they happen. Hits, of which there are many, are counted in memory and written
-every few seconds; what a process counted since is lost when Lambda ends it.
+Calls are written as they happen. What was answered without one is counted in memory and written every few seconds; what
+a process counted since is lost when Lambda ends it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _NAMES = {
     "CacheStale": "stale",
     "CacheCollapsed": "collapsed",
 }
-_AT_ONCE = {"UpstreamCalls", "CacheCollapsed"}
 
 
 class Stats:
@@ -50,7 +49,7 @@ class Stats:
         """Take note of a metric, if it is one of those that are kept."""
         if name in _NAMES:
             self._pending.setdefault(dimensions["source"], Counter())[_NAMES[name]] += value
-            self._is_due = self._is_due or name in _AT_ONCE
+            self._is_due = self._is_due or name == "UpstreamCalls"
 
     def write(self, deadline: Deadline) -> None:
         """Add what is pending to the day's counts, if it is time."""

@@ -69,7 +69,14 @@ class CacheStore:
         return None if body is None else replace(stored, answer=replace(stored.answer, body=body))
 
     def acquire(
-        self, key: str, owner: str, policy: Policy, deadline: Deadline, *, replacing: int | None = None
+        self,
+        key: str,
+        owner: str,
+        policy: Policy,
+        deadline: Deadline,
+        *,
+        expected_ms: int = 0,
+        replacing: int | None = None,
     ) -> Flight | Record | Busy | None:
         """Take the right to fetch `key`, if nobody has it and no usable result stands there.
 
@@ -78,6 +85,7 @@ class CacheStore:
             owner: names this fetch; no other fetch may bear it.
             policy: lease and clock allowance.
             deadline: for the write.
+            expected_ms: how long the fetch should take, for those who wait; zero where nothing says.
             replacing: also replace a result that is still fresh, if its fence is this one.
 
         Returns:
@@ -97,7 +105,7 @@ class CacheStore:
                 {"pk": key},
                 # A fence that starts at the clock keeps growing even after the record was deleted by TTL.
                 update="SET #state = :processing, fence = if_not_exists(fence, :epoch_s) + :one, #owner = :owner, "
-                "lease_until = :lease_until, started_at = :now, expires_at = :expires_at, "
+                "lease_until = :lease_until, started_at = :now, expected_ms = :expected_ms, expires_at = :expires_at, "
                 "refresh_id = if_not_exists(refresh_id, :owner), failures = if_not_exists(failures, :zero), "
                 "write_id = :write_id",
                 condition=f"{absent} OR {pending} OR {no_longer_fresh} OR {to_be_replaced} OR {cooled_down} "
@@ -115,6 +123,7 @@ class CacheStore:
                     ":now": now,
                     ":now_less_skew": now - policy.clock_skew_ms,
                     ":lease_until": lease_until,
+                    ":expected_ms": expected_ms,
                     ":epoch_s": now // 1000,
                     ":expires_at": _expires_at_s(lease_until + policy.stale_ms),
                     ":zero": 0,
@@ -304,7 +313,8 @@ def _record(item: Item) -> Record:
             owner=item["owner"],
             lease_until=item.get("lease_until", 0),
             started_at=item.get("started_at", 0),
-            took_ms=item.get("took_ms"),
+            expected_ms=item.get("expected_ms", 0),
+            took_ms=item.get("took_ms", 0),
             retry_at=item.get("retry_at", 0),
             failure=item.get("failure"),
             failures=item.get("failures", 0),

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import json
+import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+from uuid import uuid4
 
 import pytest
 
-from firstwrite.clock import SystemClock
+from firstwrite import aws
+from firstwrite.cache.fetchers import Fetcher
+from firstwrite.cache.sources import SecretHeader
+from firstwrite.clock import Deadline, SystemClock
 from tests.support.cache import RATES, CacheFunction, with_policy
 from tests.support.clocks import FakeClock
 from tests.support.engine import create_cache_table
+from tests.support.http import LambdaContext, event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,3 +211,174 @@ def test_a_function_without_time_left_does_not_start_a_paid_call(function: Cache
     """A caller that would be cut off is told to come back instead."""
     assert function.get(EUR_USD, time_left_ms=900).problem == "fetch-in-progress"
     assert paid_api.paths == []
+
+
+def test_no_cache_asks_for_a_new_value(function: CacheFunction, paid_api: PaidApi) -> None:
+    """`Cache-Control: no-cache` pays again and says why."""
+    function.get(EUR_USD)
+    renewed = function.get(EUR_USD, headers={"Cache-Control": "max-age=60, no-cache"})
+
+    assert renewed.headers["cache-status"] == "firstwrite; fwd=request; stored"
+    assert len(paid_api.paths) == 2
+
+
+def test_an_expired_value_is_fetched_and_says_so(function: CacheFunction) -> None:
+    """`fwd=stale` tells an expired value from one that was never there."""
+    function.get(EUR_USD)
+    function.clock.advance(60_000)  # type: ignore[attr-defined]
+
+    assert function.get(EUR_USD).headers["cache-status"] == "firstwrite; fwd=stale; stored"
+
+
+def test_an_operator_sees_and_clears_a_key(function: CacheFunction, paid_api: PaidApi) -> None:
+    """The entry shows state, fence and times without the body; after DELETE the value is gone."""
+    entry = event("GET", "/v1/cache/rates/entry", query=EUR_USD)
+    assert function.send(entry).status == 404
+    function.get(EUR_USD)
+
+    shown = function.send(entry).json
+    assert (shown["state"], shown["status"], shown["age_seconds"]) == ("completed", 200, 0)
+    assert "body" not in shown
+
+    assert function.send(event("DELETE", "/v1/cache/rates", query=EUR_USD)).status == 204
+    cleared = function.send(entry).json
+    assert (cleared["state"], cleared["fence"]) == ("pending", shown["fence"] + 1)
+    assert function.get(EUR_USD).headers["cache-status"] == "firstwrite; fwd=miss; stored"
+    assert len(paid_api.paths) == 2
+
+
+def test_clearing_what_was_never_asked_for_is_fine(function: CacheFunction) -> None:
+    """An invalidation of nothing is done already; a bad query is still refused."""
+    assert function.send(event("DELETE", "/v1/cache/rates", query=EUR_USD)).status == 204
+    assert function.send(event("DELETE", "/v1/cache/rates", query="base=EUR")).status == 400
+
+
+def test_an_operator_sees_what_a_source_costs_and_saves(function: CacheFunction) -> None:
+    """Calls, hits and money of the day; hits are written every few seconds."""
+    function.get(EUR_USD)
+    for _ in range(3):
+        function.get(EUR_USD)
+    function.clock.advance(10_000)  # type: ignore[attr-defined]
+    function.get(EUR_USD)
+
+    (source,) = function.send(event("GET", "/v1/sources")).json["sources"]
+
+    assert (source["source"], source["calls"], source["hits"], source["calls_avoided"]) == ("rates", 1, 4, 4)
+    assert (source["money_spent"], source["money_saved"]) == (0.002, 0.008)
+
+
+def test_an_unknown_outcome_is_a_409_without_a_retry_after(
+    make: Callable[..., CacheFunction], paid_api: PaidApi
+) -> None:
+    """Where a call may have been paid, trying again is an operator's decision."""
+    function = make(with_policy(timeout_ms=200, on_unknown="fail"), SystemClock())
+    paid_api.takes_s = 0.5
+
+    assert function.get(EUR_USD).problem == "upstream-timeout"
+    refused = function.get(EUR_USD)
+    assert (refused.status, refused.problem) == (409, "outcome-unknown")
+    assert "retry-after" not in refused.headers
+    assert len(paid_api.paths) == 1
+
+
+def test_a_redirect_is_followed_on_the_same_host_and_refused_to_another(
+    function: CacheFunction, paid_api: PaidApi
+) -> None:
+    """No secret and no paid call goes where the source's address did not say."""
+    paid_api.redirects = {
+        "/latest?base=EUR&symbols=USD": "/v2/latest",
+        "/latest?base=EUR&symbols=GBP": "http://localhost:1/",
+    }
+
+    assert function.get(EUR_USD).status == 200
+    assert paid_api.paths == ["/latest?base=EUR&symbols=USD", "/v2/latest"]
+    assert function.get({"base": "EUR", "symbol": "GBP"}).problem == "upstream-failed"
+
+
+def test_a_secret_is_sent_is_read_once_and_read_again_after_it_was_refused(
+    make: Callable[..., CacheFunction], paid_api: PaidApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Secrets are read once per environment; a rotated one is found after upstream refused the old."""
+    reads = []
+
+    class Client:
+        def get_secret_value(self, *, SecretId: str) -> dict[str, str]:
+            reads.append(SecretId)
+            return {"SecretString": f"secret-{len(reads)}"}
+
+    monkeypatch.setattr("firstwrite.aws.secrets_manager", Client)
+    function = make(replace(RATES, secret_header=SecretHeader("Authorization", "rates/key")))
+
+    for symbol in ("USD", "GBP"):
+        function.get({"base": "EUR", "symbol": symbol})
+    paid_api.status = 401
+    function.get({"base": "EUR", "symbol": "CHF"})
+    paid_api.status = 200
+    function.get({"base": "EUR", "symbol": "JPY"})
+
+    assert [seen["authorization"] for seen in paid_api.seen] == ["secret-1"] * 3 + ["secret-2"]
+    assert reads == ["rates/key"] * 2
+
+
+def test_a_source_may_be_a_function(make: Callable[..., CacheFunction]) -> None:
+    """Typed parameters in, a deadline if it wants one, JSON out; a value of the wrong type is a 400."""
+    seen = []
+
+    def convert(amount: int, symbol: str, *, deadline: Deadline) -> dict[str, Any]:
+        seen.append(deadline.left_ms())
+        return {"amount": amount * 2, "symbol": symbol}
+
+    function = make(replace(RATES, params=("amount", "symbol"), url="", fetcher=Fetcher(convert)))
+
+    reply = function.get({"amount": "21", "symbol": "EUR"})
+    assert (reply.json, reply.headers["content-type"]) == ({"amount": 42, "symbol": "EUR"}, "application/json")
+    assert 0 < seen[0] <= RATES.timeout_ms
+    assert function.get({"amount": "21", "symbol": "EUR"}).headers["cache-status"].startswith("firstwrite; hit")
+    refused = function.get({"amount": "x", "symbol": "EUR"})
+    assert (refused.status, refused.json["field"]) == (400, "amount")
+
+
+def test_a_stale_value_is_renewed_by_the_refresh_function(
+    engine: DynamoDBClient, table: str, paid_api: PaidApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One asynchronous invocation per environment and lease; the refresh function renews, once for two events."""
+    invoked: list[dict[str, Any]] = []
+
+    class Client:
+        def invoke(self, **request: Any) -> None:
+            invoked.append(request)
+
+    monkeypatch.setattr("firstwrite.aws.lambda_", Client)
+    clock = FakeClock()
+    source = with_policy(stale_ms=600_000)
+    function = CacheFunction(engine, table, clock, paid_api.url, source, REFRESH_FUNCTION="refresh")
+    refresher = CacheFunction(engine, table, clock, paid_api.url, source)
+    function.get(EUR_USD)
+    clock.advance(61_000)
+
+    stale = [function.get(EUR_USD) for _ in range(3)]
+    assert {reply.headers["cache-status"] for reply in stale} == {"firstwrite; hit; ttl=-1; detail=stale"}
+    assert [(request["FunctionName"], request["InvocationType"]) for request in invoked] == [("refresh", "Event")]
+
+    for _ in range(2):
+        refresher.refresh(json.loads(invoked[0]["Payload"]), LambdaContext())  # type: ignore[arg-type]
+    assert function.get(EUR_USD).headers["cache-status"] == "firstwrite; hit; ttl=60"
+    assert len(paid_api.paths) == 2
+
+
+def test_a_body_too_large_for_a_function_is_read_from_where_it_is_stored(
+    engine: DynamoDBClient, table: str, paid_api: PaidApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five megabytes of noise do not fit into a function's reply; a redirect leads to the bytes."""
+    bucket = f"overflow-{uuid4().hex}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", engine.meta.endpoint_url)
+    aws.s3().create_bucket(Bucket=bucket)
+    function = CacheFunction(engine, table, FakeClock(), paid_api.url, OVERFLOW_BUCKET=bucket)
+    paid_api.body, paid_api.content_type = random.Random(1).randbytes(5_000_000), "application/x-noise"
+
+    for _ in range(2):
+        reply = function.get(EUR_USD)
+        assert (reply.status, reply.body) == (303, b"")
+        with urlopen(reply.headers["location"]) as direct:  # noqa: S310 - our own engine
+            assert (direct.read(), direct.headers["Content-Type"]) == (paid_api.body, "application/x-noise")
+    assert len(paid_api.paths) == 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from firstwrite.cache.memory import Memory
 from firstwrite.cache.overflow import Overflow
-from firstwrite.cache.record import Answer, Flight, Policy, State
+from firstwrite.cache.record import Answer, Flight, Policy, State, Stored
 from firstwrite.cache.single_flight import Ask, Failed, FetchError, InProgress, Served, SingleFlight
 from firstwrite.cache.store import CacheStore
 from firstwrite.clock import Deadline
@@ -409,3 +410,214 @@ def test_one_fetch_may_ask_for_another_key_through_the_same_objects(machine: Mac
     assert machine.get(key, outer).stored.answer.body == b"outer of inner"
     assert machine.get(f"{key}-b", inner).stored.answer.body == b"inner"
     assert len(inner.flights) == 1
+
+
+def test_a_winner_that_may_have_paid_is_not_replaced_until_an_operator_clears_the_key(
+    machine: Machine, key: str
+) -> None:
+    """`on_unknown = "fail"`: after a dead winner nobody calls again, until the key is invalidated."""
+    policy = replace(POLICY, on_unknown="fail")
+    machine.acquire(key, "dead", policy)
+    machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
+    upstream = Upstream(machine.clock, b"v1")
+
+    for _ in range(3):
+        assert machine.get(key, upstream, policy) == Failed("unknown", None)
+        machine.clock.advance(86_400_000)
+    assert upstream.flights == []
+
+    machine.store.invalidate(key, Deadline.after(machine.clock, 1_000))
+    assert machine.get(key, upstream, policy).how == "stored"
+
+
+@pytest.mark.parametrize(("ambiguous", "kind"), [(True, "unknown"), (False, "timeout")])
+def test_a_call_without_an_answer_follows_the_policy_for_unknown_outcomes(
+    machine: Machine, key: str, *, ambiguous: bool, kind: str
+) -> None:
+    """A time-out after the request left may have been paid; one before it did not."""
+    policy = replace(POLICY, on_unknown="fail")
+    upstream = Upstream(machine.clock, FetchError("timeout", ambiguous=ambiguous))
+
+    assert machine.get(key, upstream, policy).kind == "timeout"
+    assert machine.get(key, upstream, policy).kind == kind
+    assert len(upstream.flights) == 1
+
+
+def test_an_invalidation_drops_the_value_and_refuses_a_fetch_that_began_before(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """What was fetched before the invalidation is not stored after it; its own caller still gets it."""
+    operator = Machine(engine, table, machine.clock)
+
+    def overtaken(_: Flight) -> Answer:
+        operator.store.invalidate(key, Deadline.after(machine.clock, 1_000))
+        return Answer(200, "text/plain", b"old")
+
+    late = machine.get(key, overtaken)
+    assert (late.how, late.stored.answer.body) == ("unstored", b"old")
+    assert machine.tally.of("LateWinners") == 1
+
+    newer = Upstream(machine.clock, b"new")
+    assert machine.get(key, newer).how == "stored"
+    operator.store.invalidate(key, Deadline.after(machine.clock, 1_000))
+    assert machine.get(key, newer).how == "stored"
+    assert newer.flights[1].fence > newer.flights[0].fence
+
+
+def test_a_caller_that_wants_a_new_result_gets_one_and_joins_a_fetch_that_is_running(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """`no-cache` fetches though the result is fresh; two at once fetch once."""
+    other = Machine(engine, table, machine.clock)
+    upstream = Upstream(machine.clock, b"v1", b"v2", b"v3")
+    machine.get(key, upstream)
+
+    assert (renewed := machine.get(key, upstream, renew=True)).how == "stored"
+    assert (renewed.forward, renewed.stored.answer.body) == ("request", b"v2")
+
+    joined: list[Any] = []
+
+    def meanwhile(flight: Flight) -> Answer:
+        joined.append(other.get(key, upstream, renew=True, wait_ms=0))
+        return upstream(flight)
+
+    machine.get(key, meanwhile, renew=True)
+    assert isinstance(joined[0], InProgress)
+    assert len(upstream.flights) == 3
+
+
+def test_a_renewal_that_lost_to_another_takes_its_result(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """Two callers find the same fresh result and want a new one: the second takes what the first fetched."""
+    upstream = Upstream(machine.clock, b"v1", b"v2", b"v3")
+    machine.get(key, upstream)
+    other = Machine(engine, table, machine.clock)
+
+    def other_renews_first(call: Callable[[], Any]) -> Any:
+        other.get(key, upstream, renew=True)
+        return call()
+
+    machine.client._script["update_item"] = [other_renews_first]
+    served = machine.get(key, upstream, renew=True)
+
+    assert (served.how, served.stored.answer.body) == ("collapsed", b"v2")
+    assert len(upstream.flights) == 2
+
+
+def test_a_stale_result_is_served_at_once_while_it_is_renewed(machine: Machine, key: str) -> None:
+    """Stale while revalidate: nobody waits, one renewal is asked for, and it is done in the background."""
+    policy = replace(POLICY, stale_ms=600_000)
+    upstream = Upstream(machine.clock, b"v1", b"v2")
+    machine.get(key, upstream, policy)
+    machine.clock.advance(policy.fresh_ms)
+    asked: list[None] = []
+
+    def ask() -> Any:
+        return machine.get(key, upstream, policy, renew_later=lambda: asked.append(None))
+
+    assert [(served.how, served.stored.answer.body) for served in (ask(), ask())] == [("stale", b"v1")] * 2
+    assert (len(asked), len(upstream.flights)) == (2, 1)
+
+    machine.get(key, upstream, policy, in_background=True, wait_ms=0)
+    machine.get(key, upstream, policy, in_background=True, wait_ms=0)
+    assert (ask().how, ask().stored.answer.body) == ("hit", b"v2")
+    assert len(upstream.flights) == 2
+
+
+def test_a_stale_result_is_served_while_somebody_renews_it_and_past_its_time_is_not(machine: Machine, key: str) -> None:
+    """While a renewal runs the old result does; after stale_until it is waited for instead."""
+    policy = replace(POLICY, stale_ms=5_000)
+    machine.get(key, Upstream(machine.clock, b"v1"), policy)
+    machine.clock.advance(policy.fresh_ms)
+    machine.acquire(key, "renewing", policy)
+
+    assert machine.get(key, Upstream(machine.clock, b"v2"), policy, wait_ms=0).how == "stale"
+    machine.clock.advance(5_000)
+    machine.acquire(key, "renewing again", policy)
+    assert isinstance(machine.get(key, Upstream(machine.clock, b"v2"), policy, wait_ms=0), InProgress)
+
+
+def test_the_winner_too_gets_the_old_result_when_its_fetch_fails(machine: Machine, key: str) -> None:
+    """Stale if error holds for the caller whose fetch failed."""
+    policy = replace(POLICY, stale_ms=600_000)
+    machine.get(key, Upstream(machine.clock, b"v1"), policy)
+    machine.clock.advance(policy.fresh_ms)
+
+    served = machine.get(key, Upstream(machine.clock, FetchError("failed")), policy)
+
+    assert (served.how, served.stored.answer.body) == ("stale", b"v1")
+
+
+@pytest.mark.parametrize("size", [65_000, 70_000, 399 * 1024, 400 * 1024, 401 * 1024, 5_000_000])
+@pytest.mark.parametrize("unit", [b"\xff", "\u20ac".encode()], ids=["one byte", "three bytes"])
+def test_a_body_of_any_size_is_cached_and_large_ones_stand_beside_the_table(
+    machine: Machine, key: str, size: int, unit: bytes
+) -> None:
+    """One call per freshness window whatever the size; the record itself stays small."""
+    noise = random.Random(size).randbytes(size)
+    body = noise if unit == b"\xff" else (unit * (size // 3 + 1))[:size] + noise[: size // 2]
+    upstream = Upstream(machine.clock, body)
+
+    first, second = machine.get(key, upstream), machine.get(key, upstream)
+
+    assert first.stored.answer.body == second.stored.answer.body == body
+    assert second.how == "hit"
+    assert len(upstream.flights) == 1
+    stored = sum(len(object_) for object_ in machine.bucket.objects.values())
+    assert stored in {0, len(body)}
+
+
+def test_a_large_body_that_expired_is_fetched_again(machine: Machine, key: str) -> None:
+    """A record that points at an object which lifecycle removed is no hit and no fault."""
+    body = random.Random(1).randbytes(100_000)
+    upstream = Upstream(machine.clock, body)
+    machine.get(key, upstream)
+    machine.bucket.objects.clear()
+
+    assert machine.get(key, upstream).how == "stored"
+    assert len(upstream.flights) == 2
+
+
+def test_a_result_that_cannot_be_stored_reaches_its_caller_and_frees_the_key(machine: Machine, key: str) -> None:
+    """The bucket fails: the caller who paid gets the bytes, the key is not left to its lease."""
+    machine.bucket.put_object = lambda **_: 1 / 0  # type: ignore[method-assign, assignment]
+    body = random.Random(1).randbytes(100_000)
+
+    served = machine.get(key, Upstream(machine.clock, body))
+
+    assert (served.how, served.stored.answer.body) == ("unstored", body)
+    record = machine.store.read(key, Deadline.after(machine.clock, 1_000))
+    assert record is not None
+    assert record.state is State.FAILED
+
+
+def test_hot_keys_can_be_served_from_memory_for_a_moment(machine: Machine, key: str) -> None:
+    """With memory on, a hit reads nothing; it ends after memory_ms and does not outlive freshness."""
+    policy = replace(POLICY, memory_ms=1_000)
+    upstream = Upstream(machine.clock, b"v1", b"v2")
+    machine.get(key, upstream, policy)
+    machine.client.calls.clear()
+
+    assert machine.get(key, upstream, policy).how == "memory"
+    assert machine.client.calls == []
+    machine.clock.advance(1_000)
+    assert machine.get(key, upstream, policy).how == "hit"
+    machine.flights.forget(key)
+    assert machine.get(key, upstream, policy).how == "hit"
+    machine.clock.advance(POLICY.fresh_ms - 1_000)
+    assert machine.get(key, upstream, policy).stored.answer.body == b"v2"
+
+
+def test_memory_is_bounded_and_forgets_the_least_recently_used(clock: FakeClock) -> None:
+    """The oldest make room; what is larger than the whole memory is not kept."""
+    memory = Memory(clock, max_bytes=3_000)
+    now = clock.now_ms()
+    stored = [Stored(Answer(200, "t", b"x" * size), "", now, now + 9_999, now) for size in (400, 400, 400, 9_000)]
+    for name, value in zip("abc", stored, strict=False):
+        memory.put(name, value, 1_000)
+    memory.get("a")
+    memory.put("d", stored[0], 1_000)
+    memory.put("e", stored[3], 1_000)
+
+    assert [name for name in "abcde" if memory.get(name)] == ["a", "c", "d"]

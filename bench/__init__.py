@@ -1,0 +1,1 @@
+"""What Firstwrite costs, measured."""
