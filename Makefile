@@ -12,32 +12,33 @@ help: ## Show this list
 
 # Each environment is made anew when its lock file changes.
 .venv/.made: requirements-dev.txt
-	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; try make PYTHON=python3.12")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check $$(grep -oE '^uv==[0-9.]+' requirements-dev.txt)
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; try make PYTHON=python3.12")'
+	@echo "Installing the pinned packages into .venv, .local/venv and node_modules ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check $$(grep -oE '^uv==[0-9.]+' requirements-dev.txt)
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements-dev.txt
 	@touch $@
 
 .local/venv/.made: local/requirements.txt .venv/.made
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .local/venv
-	$(BIN)/uv pip sync --quiet --python .local/venv/bin/python --require-hashes local/requirements.txt
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .local/venv
+	@$(BIN)/uv pip sync --quiet --python .local/venv/bin/python --require-hashes local/requirements.txt
 	@touch $@
 
 node_modules/.made: package-lock.json
 	@command -v node >/dev/null || { echo "Node 20 or newer is needed; see https://nodejs.org" >&2; exit 1; }
-	npm ci --silent --no-audit --no-fund
+	@npm ci --silent --no-audit --no-fund
 	@touch $@
 
 setup: .venv/.made .local/venv/.made node_modules/.made ## Install what this project pins, here in this folder
 
 demo: setup ## Local cloud, real deploy, every race naive beside safe, report.html; leaves nothing running
-	$(BIN)/python -m lab demo
+	@$(BIN)/python -m lab demo
 
 up: setup ## Start the local cloud and deploy to it
-	$(BIN)/python -m local up
+	@$(BIN)/python -m local up
 
 down: setup ## Stop the local cloud
-	$(BIN)/python -m local down
+	@$(BIN)/python -m local down
 
 test: setup ## All tests
 	$(BIN)/pytest

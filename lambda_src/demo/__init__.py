@@ -1,0 +1,1 @@
+"""The demo: a stub of a paid API, and the deliberately wrong twins. Never in a production stage."""
