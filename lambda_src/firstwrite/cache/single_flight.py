@@ -275,8 +275,12 @@ class SingleFlight:
             expected_ms=self._expected_ms(record, ask.policy),
             replacing=replacing,
         )
-        if isinstance(won, Flight) and record and record.state is State.PROCESSING:
-            self._count("LeasesTakenOver", source=ask.policy.name)
+        if isinstance(won, Flight):
+            # Calls above misses and refreshes are then those that took over: what was perhaps paid twice.
+            taken_over = record is not None and record.state is State.PROCESSING
+            refresh = ask.renew or ask.in_background
+            name = "LeasesTakenOver" if taken_over else "CacheRefreshes" if refresh else "CacheMisses"
+            self._count(name, source=ask.policy.name)
         return won
 
     def _gave_up(self, record: Record | None, policy: Policy, now: int) -> InProgress:
@@ -313,7 +317,6 @@ class SingleFlight:
     def _fetch(self, ask: Ask, flight: Flight, record: Record | None) -> Served | Failed:
         """Make the paid call and settle the record: completed, or failed for all who wait."""
         policy = ask.policy
-        self._count("CacheMisses", source=policy.name)
         started_ms = self._clock.elapsed_ms()
         try:
             answer = ask.fetch(flight)

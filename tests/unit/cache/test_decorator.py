@@ -27,7 +27,7 @@ def shared(engine: DynamoDBClient, clock: FakeClock) -> dict[str, Any]:
 @pytest.mark.parametrize("result", [None, 0, False, "", [], {}, b"", b"\x00\xff", "text", {"rate": 1.5}, [1, None]])
 def test_a_result_comes_back_as_it_was_returned(shared: dict[str, Any], result: Any) -> None:
     """Falsy results are results: the function runs once and every caller gets what it returned."""
-    calls = []
+    calls: list[None] = []
 
     @single_flight("rates", **shared)
     def rates() -> Any:
@@ -54,7 +54,7 @@ def test_what_the_function_raises_is_its_callers_and_the_failure_is_shared(
     shared: dict[str, Any], clock: FakeClock
 ) -> None:
     """The error reaches who ran the function; others are told of it until the cooldown ends, then it runs again."""
-    calls = []
+    calls: list[None] = []
 
     @single_flight("rates", cooldown_seconds=2, **shared)
     def rates() -> str:
