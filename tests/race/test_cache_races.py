@@ -85,7 +85,7 @@ def test_a_read_then_write_twin_is_caught_by_the_same_check(
             now = function.clock.now_ms()
             return Flight(key, owner, 1, now + policy.lease_ms, owner, 0)
 
-        function.api.store.acquire = acquire_without_condition  # type: ignore[method-assign, assignment]
+        function.api.store.acquire = acquire_without_condition  # type: ignore[method-assign]
 
     replies = [reply for reply, _ in race(engine, table, paid_api, with_policy(), break_it)]
 

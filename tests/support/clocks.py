@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from firstwrite.metrics import METRICS
+
 
 class FakeClock:
     """Stands still until told; sleeping moves it at once."""
@@ -52,6 +54,7 @@ class Tally:
         self.counts: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
 
     def __call__(self, name: str, value: int = 1, **dimensions: str) -> None:
+        assert set(METRICS[name].by) <= set(dimensions), f"{name} is kept by {METRICS[name].by}"
         key = (name, tuple(sorted(dimensions.items())))
         with self._lock:
             self.counts[key] = self.counts.get(key, 0) + value

@@ -17,7 +17,7 @@ FUNCTION_TIMEOUT_S = 29
 )
 def test_every_client_gives_up_well_before_its_function_does(make: Callable[[], Any]) -> None:
     """Time-outs and attempts are explicit; their product is far below the function's timeout."""
-    config = make().meta.config
+    config: Any = make().meta.config
 
     attempts = config.retries["total_max_attempts"]
     assert attempts * (config.connect_timeout + config.read_timeout) < FUNCTION_TIMEOUT_S / 2
@@ -25,4 +25,5 @@ def test_every_client_gives_up_well_before_its_function_does(make: Callable[[], 
 
 def test_the_client_of_conditional_writes_never_repeats_by_itself() -> None:
     """Only `firstwrite.dynamodb` retries, so that every reply is seen."""
-    assert aws.dynamodb().meta.config.retries["total_max_attempts"] == 1
+    config: Any = aws.dynamodb().meta.config
+    assert config.retries["total_max_attempts"] == 1
