@@ -5,7 +5,7 @@ BIN := .venv/bin
 CDK := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 node_modules/.bin/cdk
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check lock clean
+.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check openapi lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -70,6 +70,9 @@ check: lint types ## All that CI checks, with cdk-nag as part of synth
 	$(MAKE) synth STAGE=dev
 	$(MAKE) synth STAGE=prod
 	$(MAKE) test
+
+openapi: setup ## Write docs/openapi.json from the contract
+	@PYTHONPATH=lambda_src $(BIN)/python -m contract
 
 lock: .venv/.made ## Pin again what the .in files ask for, with hashes
 	for name in requirements requirements-dev lambda_src/requirements local/requirements; do \
