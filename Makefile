@@ -1,11 +1,12 @@
 # Everything a person or CI runs. Nothing outside this folder is touched but package caches.
 PYTHON ?= python3
 STAGE ?= dev
+APPROVAL ?= broadening
 BIN := .venv/bin
 CDK := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 node_modules/.bin/cdk
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check openapi lock clean
+.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check audit openapi lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -53,7 +54,7 @@ diff: setup ## Compare STAGE with what is deployed
 	$(CDK) diff --all -c stage=$(STAGE)
 
 deploy: setup ## Deploy STAGE to the AWS account you are logged in to
-	$(CDK) deploy --all -c stage=$(STAGE)
+	$(CDK) deploy --all -c stage=$(STAGE) --require-approval $(APPROVAL)
 
 destroy: setup ## Remove STAGE from the AWS account you are logged in to
 	$(CDK) destroy --all -c stage=$(STAGE)
@@ -70,6 +71,13 @@ check: lint types ## All that CI checks, with cdk-nag as part of synth
 	$(MAKE) synth STAGE=dev
 	$(MAKE) synth STAGE=prod
 	$(MAKE) test
+
+audit: setup ## Look the pinned packages up in the advisory databases; says so where they cannot be reached
+	@for file in requirements-dev.txt lambda_src/requirements.txt local/requirements.txt; do \
+	  $(BIN)/pip-audit --disable-pip --require-hashes --progress-spinner off -r $$file; status=$$?; \
+	  [ $$status -le 1 ] || echo "$$file: the advisory database cannot be reached; nothing was checked" >&2; \
+	  [ $$status -ne 1 ] || exit 1; done
+	@npm audit --audit-level=high || [ "$$(npm audit --json 2>/dev/null | grep -c '"auditReportVersion"')" = 0 ]
 
 openapi: setup ## Write docs/openapi.json from the contract
 	@PYTHONPATH=lambda_src $(BIN)/python -m contract
