@@ -15,6 +15,7 @@ from firstwrite import problem
 from firstwrite.errors import StoreUnavailableError
 from firstwrite.observability import logger
 from firstwrite.problem import Problem, invalid
+from firstwrite.text import is_clean_text, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 65_536
 MAX_JSON_DEPTH = 8
 ANONYMOUS = "anonymous"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
+FIRST_SERVER_ERROR = 500
 _CALLER = re.compile(r"[\x21-\x7e]{1,256}")
 
 
@@ -41,20 +42,23 @@ def make_app(count: Count) -> APIGatewayHttpResolver:
     app = APIGatewayHttpResolver()
 
     def refuse(error: Problem) -> Response[str]:
+        # What the saved query for problem types reads: the type, and nothing that the caller sent.
+        log = logger.warning if error.kind.status >= FIRST_SERVER_ERROR else logger.info
+        log("problem", extra={"problem": error.kind.slug, "status": error.kind.status})
         return error.response()
 
     def busy(error: StoreUnavailableError) -> Response[str]:
         logger.warning("the table did not answer in time", extra={"reason": error.reason})
-        return Problem(problem.BUSY, "The table did not answer in time.", retry_after_s=1).response()
+        return refuse(Problem(problem.BUSY, "The table did not answer in time.", retry_after_s=1))
 
     def fault(error: Exception) -> Response[str]:
         # A raised exception would leak to the caller and cost a warm worker; the log has the stack, the caller a 500.
         logger.exception("fault", extra={"fault": type(error).__name__})
         count("Faults")
-        return Problem(problem.INTERNAL_ERROR, "The fault was logged.").response()
+        return refuse(Problem(problem.INTERNAL_ERROR, "The fault was logged."))
 
     def missing(_: Exception) -> Response[str]:
-        return Problem(problem.NOT_FOUND, "No route matches the method and path.").response()
+        return refuse(Problem(problem.NOT_FOUND, "No route matches the method and path."))
 
     app.exception_handler(Problem)(refuse)
     app.exception_handler(StoreUnavailableError)(busy)
@@ -92,13 +96,20 @@ def caller_of(event: APIGatewayProxyEventV2, auth: Auth) -> str:
     return f"header:{name}"
 
 
+def subject_of(event: APIGatewayProxyEventV2, auth: Auth) -> str | None:
+    """Return the token's subject, None where callers are not told apart by tokens."""
+    if auth != "jwt":
+        return None
+    return str(event.raw_event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"])
+
+
 def name_from_path(value: str, field: str) -> str:
     """Return a resource name from the path.
 
     Raises:
         Problem: it is not 1 to 128 of letters, digits and `. _ ~ -`, beginning with a letter or digit.
     """
-    if not _NAME.fullmatch(value):
+    if not is_name(value):
         raise invalid(field, "must be 1 to 128 of letters, digits and . _ ~ - and begin with a letter or digit")
     return value
 
@@ -183,12 +194,3 @@ def text(most_bytes: int) -> Callable[[str, Any], str]:
         return value
 
     return check
-
-
-def is_clean_text(value: str, most_bytes: int) -> bool:
-    """Is this 1 to `most_bytes` bytes of UTF-8 without control characters?"""
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
-    return 0 < size <= most_bytes and value.isprintable()

@@ -25,6 +25,7 @@ class Settings:
         overflow_bucket: the bucket for bodies too large for the cache table.
         refresh_function: renews stale results in the background, empty in functions that do not ask for it.
         demo_url: base URL of the demo API, empty where there is none.
+        intake_queue_url: where claims wait for the queue to decide them, empty where all are decided at once.
     """
 
     stage: str
@@ -34,6 +35,7 @@ class Settings:
     overflow_bucket: str
     refresh_function: str
     demo_url: str
+    intake_queue_url: str = ""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
@@ -57,4 +59,5 @@ class Settings:
             overflow_bucket=environ.get("OVERFLOW_BUCKET", ""),
             refresh_function=environ.get("REFRESH_FUNCTION", ""),
             demo_url=demo_url,
+            intake_queue_url=environ.get("INTAKE_QUEUE_URL", ""),
         )

@@ -1,0 +1,1 @@
+"""Claims on limited stock: exact to the unit, whatever races, repeats or dies."""
