@@ -19,7 +19,8 @@ pytestmark = pytest.mark.e2e
 
 def test_a_second_deploy_keeps_the_stock_the_claims_and_the_values(deployed: Deployed) -> None:
     """What was claimed and cached before a deploy is claimed and cached after it, at the same address."""
-    item, value = f"kept-{uuid.uuid4().hex[:12]}", {"id": uuid.uuid4().hex, "latency_ms": 0, "status": 200, "size": 50}
+    item = f"kept-{uuid.uuid4().hex[:12]}"
+    value: dict[str, str | int] = {"id": uuid.uuid4().hex, "latency_ms": 0, "status": 200, "size": 50}
     deployed.http.put(f"{deployed.api}/v1/items/{item}", json={"stock": 3})
     headers = {"Idempotency-Key": "k"}
     claimed = deployed.http.post(f"{deployed.api}/v1/items/{item}/claims", json={}, headers=headers)
