@@ -17,6 +17,7 @@ from stacks.demo_stack import DemoStack
 from stacks.errors import ConfigError
 from stacks.observability_stack import ObservabilityStack
 from stacks.sources import load_sources, to_json
+from stacks.watched import Watched
 
 ROOT = Path(__file__).resolve().parent
 DEFAULT_STAGE = "dev"
@@ -49,9 +50,14 @@ def add_stacks(app: cdk.App, stage: Stage, sources_file: Path) -> None:
         app,
         f"{prefix}-observability",
         stage=stage,
-        tables={"CacheTable": data.cache_table, "StockTable": data.stock_table},
-        functions=api.functions,
-        api=api.http.api,
+        watched=Watched(
+            prices={name: source.price_per_call for name, source in sources.items()},
+            tables={"CacheTable": data.cache_table, "StockTable": data.stock_table},
+            functions=api.functions,
+            api=api.http.api,
+            intake_queue=api.intake.queue,
+            dead_letters=api.intake.dead_letters,
+        ),
     )
 
 

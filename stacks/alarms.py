@@ -3,19 +3,19 @@
 What pages is harm. Contention only warns: a perfect run of 1,000 claimers on stock 100 makes 900 failed conditions.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
 
 import aws_cdk as cdk
 from aws_cdk import aws_apigatewayv2 as apigw
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
 
+from stacks.alarm_spec import AlarmSpec
 from stacks.config import FUNCTION_TIMEOUT_S, FunctionId, Stage
-
-Severity = Literal["page", "warn"]
+from stacks.protocol_alarms import cache_specs, claim_specs, write_specs
+from stacks.watched import Watched
 
 _MINUTE = cdk.Duration.minutes(1)
 _TABLE_OPERATIONS = (
@@ -29,38 +29,17 @@ _TABLE_OPERATIONS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class AlarmSpec:
-    """One alarm: it goes off when `breaches` of the last `window` minutes reach `threshold`."""
-
-    name: str
-    metric: cloudwatch.IMetric
-    threshold: float
-    breaches: int
-    window: int
-    severity: Severity
-    meaning: str
-    runbook: str
-    needs_metric_math: bool = False
-
-    @property
-    def description(self) -> str:
-        """What a person reads in the mail."""
-        return f"[{self.severity}] {self.meaning} See docs/runbook.md, '{self.runbook}'."
-
-
-def alarm_specs(
-    stage: Stage,
-    *,
-    tables: Mapping[str, dynamodb.ITable],
-    functions: Mapping[FunctionId, lambda_.IFunction],
-    api: apigw.HttpApi,
-) -> list[AlarmSpec]:
+def alarm_specs(stage: Stage, watched: Watched) -> list[AlarmSpec]:
     """List the alarms of `stage`, without those that its engine cannot evaluate."""
     every = [
-        *(spec for name, table in tables.items() for spec in _table_specs(name, table, stage)),
-        *(spec for name, function in functions.items() for spec in _function_specs(name, function, stage)),
-        *_api_specs(api, stage),
+        *cache_specs(stage),
+        *claim_specs(stage, watched.functions),
+        *write_specs(stage),
+        *(spec for name, table in watched.tables.items() for spec in _table_specs(name, table, stage)),
+        *(spec for name, function in watched.functions.items() for spec in _function_specs(name, function, stage)),
+        *_api_specs(watched.api, stage),
+        *(_intake_specs(watched.intake_queue, stage) if watched.intake_queue else ()),
+        *(_dead_letter_specs(watched.dead_letters, stage) if watched.dead_letters else ()),
     ]
     return [spec for spec in every if stage.metric_math or not spec.needs_metric_math]
 
@@ -112,7 +91,7 @@ def _throttled_requests(table: dynamodb.ITable) -> cloudwatch.MathExpression:
     )
 
 
-def _function_specs(function_id: FunctionId, function: lambda_.IFunction, stage: Stage) -> Iterator[AlarmSpec]:
+def _function_specs(function_id: FunctionId, function: lambda_.Function, stage: Stage) -> Iterator[AlarmSpec]:
     yield AlarmSpec(
         name=f"{function_id}Errors",
         metric=function.metric_errors(statistic="Sum", period=_MINUTE),
@@ -133,10 +112,11 @@ def _function_specs(function_id: FunctionId, function: lambda_.IFunction, stage:
         meaning=f"Lambda refuses to start {function_id}: the account's or its own concurrency is used up.",
         runbook="Function throttles",
     )
+    timeout_ms = function.timeout.to_milliseconds() if function.timeout else FUNCTION_TIMEOUT_S * 1000
     yield AlarmSpec(
         name=f"{function_id}Slow",
         metric=function.metric_duration(statistic="p99", period=_MINUTE),
-        threshold=stage.alarms.p99_fraction_of_timeout * FUNCTION_TIMEOUT_S * 1000,
+        threshold=stage.alarms.p99_fraction_of_timeout * timeout_ms,
         breaches=3,
         window=5,
         severity="warn",
@@ -172,4 +152,30 @@ def _api_specs(api: apigw.HttpApi, stage: Stage) -> Iterator[AlarmSpec]:
         meaning="A noticeable share of all API calls ends in 5xx.",
         runbook="API server errors",
         needs_metric_math=True,
+    )
+
+
+def _intake_specs(queue: sqs.IQueue, stage: Stage) -> Iterator[AlarmSpec]:
+    yield AlarmSpec(
+        name="OldestQueuedClaim",
+        metric=queue.metric_approximate_age_of_oldest_message(statistic="Maximum", period=_MINUTE),
+        threshold=stage.alarms.oldest_queue_message_seconds,
+        breaches=3,
+        window=5,
+        severity="warn",
+        meaning="Claims were taken in faster than they are decided.",
+        runbook="Oldest queued claim",
+    )
+
+
+def _dead_letter_specs(queue: sqs.IQueue, stage: Stage) -> Iterator[AlarmSpec]:
+    yield AlarmSpec(
+        name="DeadLetters",
+        metric=queue.metric_approximate_number_of_messages_visible(statistic="Maximum", period=_MINUTE),
+        threshold=stage.alarms.dead_letters,
+        breaches=1,
+        window=5,
+        severity="page",
+        meaning="Claims that were taken in could not be decided, and wait for a person.",
+        runbook="Dead letters",
     )

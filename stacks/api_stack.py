@@ -11,10 +11,14 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from stacks.config import FunctionId, Stage
+from stacks.constructs import claim_intake
 from stacks.constructs.bundle import Bundle
+from stacks.constructs.canary import Canary
+from stacks.constructs.claim_intake import ClaimIntake
 from stacks.constructs.function import Function
 from stacks.constructs.http_api import DEFAULT_STAGE, Route, RoutedHttpApi
 from stacks.constructs.nag import acknowledge, star_in, star_in_output_of
+from stacks.constructs.schedule import Schedule
 from stacks.constructs.settings import environment
 from stacks.data_stack import DUE_INDEX, OVERFLOW_ARN_OUTPUT, OVERFLOW_PREFIX, DataStack
 from stacks.sources import Source
@@ -33,10 +37,18 @@ ROUTES = (
     Route(method=GET, path="/v1/sources", function="CacheFunction", operator=True),
     Route(method=PUT, path="/v1/items/{item}", function="ClaimFunction", operator=True),
     Route(method=GET, path="/v1/items/{item}", function="ClaimFunction"),
+    Route(method=POST, path="/v1/items/{item}/stock", function="ClaimFunction", operator=True),
     Route(method=POST, path="/v1/items/{item}/claims", function="ClaimFunction"),
+    Route(method=GET, path="/v1/items/{item}/claims", function="ClaimFunction", operator=True),
+    Route(method=POST, path="/v1/items/{item}/audit", function="ClaimFunction", operator=True),
     Route(method=GET, path="/v1/claims/{claim_id}", function="ClaimFunction"),
+    Route(method=POST, path="/v1/claims/{claim_id}/confirm", function="ClaimFunction"),
+    Route(method=POST, path="/v1/claims/{claim_id}/release", function="ClaimFunction"),
 )
 """Every call the API answers. A route that is not here is the gateway's own 404."""
+
+AUDIT_TIMEOUT_S = 300
+"""Nobody waits for it. What it leaves undone, the next run goes on with."""
 
 
 class ApiStack(cdk.Stack):
@@ -100,6 +112,8 @@ class ApiStack(cdk.Stack):
                 star_in_output_of(data, OVERFLOW_ARN_OUTPUT, f"/{OVERFLOW_PREFIX}*"),
                 "The names of overflow bodies are made at run time; all of them are under one prefix.",
             )
+        self.intake = ClaimIntake(self, "Intake")
+        claim_environment = {"STOCK_TABLE": data.stock_table.table_name, "AUTH": stage.auth}
         claim = Function(
             self,
             "ClaimFunction",
@@ -108,19 +122,98 @@ class ApiStack(cdk.Stack):
             handler="firstwrite.claim.handler.handle",
             service="claim",
             description="Exact claims on limited stock",
-            environment={"STOCK_TABLE": data.stock_table.table_name, "AUTH": stage.auth},
-            statements=_claim_access(data.stock_table),
+            environment={**claim_environment, "INTAKE_QUEUE_URL": self.intake.queue.queue_url},
+            statements=[
+                *_claim_access(data.stock_table),
+                iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.intake.queue.queue_arn]),
+            ],
+        )
+        queue = Function(
+            self,
+            "QueueFunction",
+            stage=stage,
+            bundle=bundle,
+            handler="firstwrite.claim.handler.take_batch",
+            service="claim",
+            description="Decides queued claims, many in one transaction",
+            environment=claim_environment,
+            statements=[
+                *_stock_access(data.stock_table, "BatchGetItem", "GetItem", "PutItem", "UpdateItem"),
+                *_due_access(data.stock_table),
+                iam.PolicyStatement(
+                    actions=["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"],
+                    resources=[self.intake.queue.queue_arn],
+                ),
+            ],
+            timeout_s=claim_intake.TIMEOUT_S,
+        )
+        self.intake.feed(queue.function)
+        expiry = Function(
+            self,
+            "ExpiryFunction",
+            stage=stage,
+            bundle=bundle,
+            handler="firstwrite.claim.handler.expire_due",
+            service="claim",
+            description="Gives back the units of holds that are due",
+            environment=claim_environment,
+            statements=[
+                *_stock_access(data.stock_table, "BatchGetItem", "GetItem", "UpdateItem"),
+                *_due_access(data.stock_table),
+            ],
+        )
+        Schedule(
+            self,
+            "ExpirySchedule",
+            function=expiry.function,
+            every=cdk.Duration.minutes(1),
+            description="Expires holds that are due",
+        )
+        audit = Function(
+            self,
+            "AuditFunction",
+            stage=stage,
+            bundle=bundle,
+            handler="firstwrite.claim.handler.audit_all",
+            service="claim",
+            description="Recounts the claims of every item",
+            environment=claim_environment,
+            statements=_stock_access(data.stock_table, "BatchGetItem", "GetItem", "PutItem", "Query"),
+            timeout_s=AUDIT_TIMEOUT_S,
+        )
+        Schedule(
+            self,
+            "AuditSchedule",
+            function=audit.function,
+            every=cdk.Duration.hours(1),
+            description="Audits all items",
         )
         self.functions: dict[FunctionId, lambda_.Function] = {
             "CacheFunction": cache.function,
             "RefreshFunction": refresh.function,
             "ClaimFunction": claim.function,
+            "QueueFunction": queue.function,
+            "ExpiryFunction": expiry.function,
+            "AuditFunction": audit.function,
         }
         self.http = RoutedHttpApi(self, "HttpApi", stage=stage, description="Firstwrite")
-        self.http.add_routes(ROUTES, self.functions)
+        self.http.add_routes(ROUTES, self._what_is_called(stage))
         cdk.CfnOutput(self, "ApiUrl", value=self.http.api.api_endpoint)
         if stage.auth == "iam":
             self._output_grants()
+
+    def _what_is_called(self, stage: Stage) -> dict[FunctionId, lambda_.IFunction]:
+        """Return what the API calls: functions, or where the stage rolls out gradually, aliases of them."""
+        called: dict[FunctionId, lambda_.IFunction] = {**self.functions}
+        for function_id in dict.fromkeys(route.function for route in ROUTES) if stage.canary else ():
+            canary = Canary(self, f"{function_id}Canary", function=self.functions[function_id])
+            acknowledge(
+                canary.role,
+                star_in(canary.role, canary.alarms_arn),
+                "CodeDeploy asks for the states of alarms together; it can read them and nothing else.",
+            )
+            called[function_id] = canary.alias
+        return called
 
     def _output_grants(self) -> None:
         """Offer two managed policies to attach to whoever calls. Attach one of them: the operator's holds all."""
@@ -222,17 +315,16 @@ def _secret_access(stack: cdk.Stack, sources: Mapping[str, Source]) -> list[iam.
 
 def _claim_access(stock_table: dynamodb.ITable) -> list[iam.PolicyStatement]:
     return [
-        iam.PolicyStatement(
-            # A transaction needs the action of each of its parts.
-            actions=[
-                "dynamodb:BatchGetItem",
-                "dynamodb:ConditionCheckItem",
-                "dynamodb:GetItem",
-                "dynamodb:PutItem",
-                "dynamodb:Query",
-                "dynamodb:UpdateItem",
-            ],
-            resources=[stock_table.table_arn],
-        ),
-        iam.PolicyStatement(actions=["dynamodb:Query"], resources=[f"{stock_table.table_arn}/index/{DUE_INDEX}"]),
+        *_stock_access(stock_table, "BatchGetItem", "GetItem", "PutItem", "Query", "UpdateItem"),
+        *_due_access(stock_table),
     ]
+
+
+def _stock_access(stock_table: dynamodb.ITable, *calls: str) -> list[iam.PolicyStatement]:
+    """Allow calls on the stock table; a transaction needs those of its parts."""
+    return [iam.PolicyStatement(actions=[f"dynamodb:{call}" for call in calls], resources=[stock_table.table_arn])]
+
+
+def _due_access(stock_table: dynamodb.ITable) -> list[iam.PolicyStatement]:
+    """Allow looking for holds that are due."""
+    return [iam.PolicyStatement(actions=["dynamodb:Query"], resources=[f"{stock_table.table_arn}/index/{DUE_INDEX}"])]

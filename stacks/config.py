@@ -20,7 +20,16 @@ FUNCTION_TIMEOUT_S = 29
 LOCAL_STAGE = "local"
 PRODUCTION_STAGE = "prod"
 
-FunctionId = Literal["CacheFunction", "RefreshFunction", "ClaimFunction", "PaidFunction", "NaiveFunction"]
+FunctionId = Literal[
+    "CacheFunction",
+    "RefreshFunction",
+    "ClaimFunction",
+    "QueueFunction",
+    "ExpiryFunction",
+    "AuditFunction",
+    "PaidFunction",
+    "NaiveFunction",
+]
 RetentionDays = Literal[1, 3, 7, 14, 30, 90, 180, 365, 731, 1827, 3653]
 Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -34,12 +43,28 @@ class AlarmThresholds(_Settings):
     """From where on an alarm counts a data point as a breach. Contention is normal, so its threshold is high."""
 
     conditional_failures_per_minute: Positive = 1000
+    failed_share_of_writes: Fraction = 0.95
+    failed_share_least_writes: Positive = 200
+    conflicts_per_minute: Positive = 500
+    throttle_retries_per_minute: Positive = 10
     throttled_requests_per_minute: Positive = 1
     function_errors_per_minute: Positive = 1
     function_throttles_per_minute: Positive = 1
     p99_fraction_of_timeout: Fraction = 0.8
     api_server_errors_per_minute: Positive = 5
     api_server_error_rate: Fraction = 0.05
+    faults_per_minute: Positive = 1
+    calls_perhaps_paid_twice_per_minute: Positive = 1
+    spend_limit_refusals_per_minute: Positive = 1
+    leases_taken_over_per_minute: Positive = 1
+    late_winners_per_minute: Positive = 1
+    results_not_stored_per_minute: Positive = 1
+    waits_timed_out_per_minute: Positive = 10
+    upstream_failures_per_minute: Positive = 10
+    audit_mismatches: Positive = 1
+    dead_letters: Positive = 1
+    oldest_due_hold_seconds: Positive = 300
+    oldest_queue_message_seconds: Positive = 60
 
 
 class Stage(_Settings):
@@ -58,8 +83,11 @@ class Stage(_Settings):
     point_in_time_recovery: bool = False
     deletion_protection: bool = False
     termination_protection: bool = False
+    canary: bool = False
     throttle_rate: Positive = 1000
     throttle_burst: Positive = 2000
+    operator_throttle_rate: Positive = 50
+    operator_throttle_burst: Positive = 100
     log_retention_days: RetentionDays = 30
     architecture: Literal["arm64", "host"] = "arm64"
     reserved_concurrency: dict[FunctionId, Positive] = Field(default_factory=dict)
@@ -67,6 +95,7 @@ class Stage(_Settings):
     overflow_days: Positive = 2
     alarms: AlarmThresholds = AlarmThresholds()
     metric_math: bool = True
+    saved_queries: bool = True
 
     @property
     def tags(self) -> dict[str, str]:
@@ -93,6 +122,8 @@ class Stage(_Settings):
             raise ValueError("auth: 'jwt' needs jwt_issuer and jwt_audience")
         if self.demo and self.is_production:
             raise ValueError("demo: the demo stack is wrong on purpose and is refused in production stages; use false")
+        if self.canary and self.is_local:
+            raise ValueError("canary: the local cloud has nothing that shifts requests; use false")
         if self.architecture == "host" and self.name != LOCAL_STAGE:
             raise ValueError(f"architecture: 'host' is for stage {LOCAL_STAGE} only; use arm64")
         return self

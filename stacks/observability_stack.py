@@ -1,53 +1,51 @@
-"""Alarms, the topics they go to, and one dashboard.
+"""Alarms, the topics they go to, one dashboard, and saved queries.
 
-Guarantees: no alarm without an action, a description that names its heading in docs/runbook.md, a word on missing
-data, and M of N, because one loop makes them all.
+Guarantees: no alarm without an action, for the way back too, a description that names its heading in docs/runbook.md,
+a word on missing data, and M of N, because one loop makes them all.
 """
 
-from collections.abc import Iterator, Mapping
-
 import aws_cdk as cdk
-from aws_cdk import aws_apigatewayv2 as apigw
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
-from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from stacks.alarms import AlarmSpec, Severity, alarm_specs
-from stacks.config import FunctionId, Stage
+from stacks.alarm_spec import AlarmSpec, Breach, Missing, Severity
+from stacks.alarms import alarm_specs
+from stacks.config import Stage
 from stacks.constructs.settings import environment
+from stacks.dashboard import rows
+from stacks.queries import save_queries
+from stacks.watched import Watched
 
-_MINUTE = cdk.Duration.minutes(1)
+_OPERATORS: dict[Breach, cloudwatch.ComparisonOperator] = {
+    "reaches": cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+    "falls below": cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+}
+_MISSING: dict[Missing, cloudwatch.TreatMissingData] = {
+    "notBreaching": cloudwatch.TreatMissingData.NOT_BREACHING,
+    "breaching": cloudwatch.TreatMissingData.BREACHING,
+    "ignore": cloudwatch.TreatMissingData.IGNORE,
+}
 
 
 class ObservabilityStack(cdk.Stack):
     """Watches one stage. Other stacks do not know it."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        stage: Stage,
-        tables: Mapping[str, dynamodb.ITable],
-        functions: Mapping[FunctionId, lambda_.IFunction],
-        api: apigw.HttpApi,
-    ) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, stage: Stage, watched: Watched) -> None:
         super().__init__(
             scope, construct_id, description="Firstwrite: alarms and dashboard", env=environment(stage), tags=stage.tags
         )
         self._stage = stage
         self._topics = {severity: self._make_topic(severity) for severity in ("page", "warn")}
-        alarms = [self._make_alarm(spec) for spec in alarm_specs(stage, tables=tables, functions=functions, api=api)]
+        alarms = [self._make_alarm(spec) for spec in alarm_specs(stage, watched)]
         dashboard = cloudwatch.Dashboard(self, "Dashboard", default_interval=cdk.Duration.hours(3))
-        dashboard.add_widgets(*_table_widgets(tables))
-        dashboard.add_widgets(*_function_widgets(functions))
-        dashboard.add_widgets(*_api_widgets(api))
-        dashboard.add_widgets(cloudwatch.AlarmStatusWidget(title="Alarms", alarms=alarms, width=24))
+        for row in rows(watched, alarms):
+            dashboard.add_widgets(*row)
+        if stage.saved_queries:
+            save_queries(self, stage.name, watched.functions)
         cdk.CfnOutput(self, "DashboardName", value=dashboard.dashboard_name)
 
     def _make_topic(self, severity: Severity) -> sns.Topic:
@@ -71,58 +69,13 @@ class ObservabilityStack(cdk.Stack):
             spec.name,
             metric=spec.metric,
             threshold=spec.threshold,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            comparison_operator=_OPERATORS[spec.breach],
             evaluation_periods=spec.window,
             datapoints_to_alarm=spec.breaches,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            treat_missing_data=_MISSING[spec.missing],
             alarm_description=spec.description,
         )
-        alarm.add_alarm_action(actions.SnsAction(self._topics[spec.severity]))
+        action = actions.SnsAction(self._topics[spec.severity])
+        alarm.add_alarm_action(action)
+        alarm.add_ok_action(action)
         return alarm
-
-
-def _table_widgets(tables: Mapping[str, dynamodb.ITable]) -> Iterator[cloudwatch.IWidget]:
-    for name, table in tables.items():
-        yield cloudwatch.GraphWidget(
-            title=f"{name}: failed conditions (contention, not harm)",
-            left=[table.metric_conditional_check_failed_requests(statistic="Sum", period=_MINUTE)],
-            width=12,
-        )
-
-
-def _function_widgets(functions: Mapping[FunctionId, lambda_.IFunction]) -> Iterator[cloudwatch.IWidget]:
-    yield cloudwatch.GraphWidget(
-        title="Functions: errors and throttles",
-        left=[
-            metric(statistic="Sum", period=_MINUTE, label=f"{function_id} {what}")
-            for function_id, function in functions.items()
-            for what, metric in (("errors", function.metric_errors), ("throttles", function.metric_throttles))
-        ],
-        width=12,
-    )
-    yield cloudwatch.GraphWidget(
-        title="Functions: duration",
-        left=[
-            function.metric_duration(statistic=statistic, period=_MINUTE, label=f"{function_id} {statistic}")
-            for function_id, function in functions.items()
-            for statistic in ("p50", "p99")
-        ],
-        width=12,
-    )
-
-
-def _api_widgets(api: apigw.HttpApi) -> Iterator[cloudwatch.IWidget]:
-    yield cloudwatch.GraphWidget(
-        title="API: requests and refusals",
-        left=[
-            api.metric_count(statistic="Sum", period=_MINUTE, label="requests"),
-            api.metric_client_error(statistic="Sum", period=_MINUTE, label="4xx"),
-            api.metric_server_error(statistic="Sum", period=_MINUTE, label="5xx"),
-        ],
-        width=12,
-    )
-    yield cloudwatch.GraphWidget(
-        title="API: latency",
-        left=[api.metric_latency(statistic=statistic, period=_MINUTE) for statistic in ("p50", "p99")],
-        width=12,
-    )

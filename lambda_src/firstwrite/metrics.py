@@ -59,6 +59,7 @@ METRICS: dict[str, Metric] = {
     "PoisonedMessages": Metric(),
     "HoldsExpired": Metric(),
     "ExpiriesCutShort": Metric(),
+    "OldestDueHoldSeconds": Metric(unit="Seconds"),
     "AuditMismatches": Metric(),
     "AuditsInconclusive": Metric(),
 }

@@ -99,7 +99,7 @@ class RoutedHttpApi(Construct):
 
     def _add_stage(self, stage: Stage) -> None:
         access_logs = logs.LogGroup(self, "AccessLogs", retention=log_retention(stage), removal_policy=removal(stage))
-        apigw.CfnStage(
+        self._gateway_stage = apigw.CfnStage(
             self,
             "Stage",
             api_id=self.api.api_id,
@@ -132,12 +132,24 @@ class RoutedHttpApi(Construct):
                 authorizer=apigw.HttpNoneAuthorizer() if route.public else authorizer,
                 authorization_scopes=scopes,
             )
+            if route.operator:
+                self._throttle(made, route)
             if route.public:
                 acknowledge(made, "AwsSolutions-APIG4", "It stands in for a third party's API and holds no data.")
             elif stage.auth == "header":
                 acknowledge(
                     made, "AwsSolutions-APIG4", "The local cloud listens on loopback; X-Caller names the caller."
                 )
+
+    def _throttle(self, made: apigw.HttpRoute, route: Route) -> None:
+        """Hold an operator's call to a rate of its own: some of them read a whole item, and people make them."""
+        limits = {
+            "ThrottlingRateLimit": self._stage.operator_throttle_rate,
+            "ThrottlingBurstLimit": self._stage.operator_throttle_burst,
+        }
+        self._gateway_stage.add_property_override(f"RouteSettings.{route.method.value} {route.path}", limits)
+        # API Gateway refuses settings of a route that is not there yet.
+        self._gateway_stage.node.add_dependency(made)
 
 
 def _authorizer(stage: Stage) -> apigw.IHttpRouteAuthorizer:

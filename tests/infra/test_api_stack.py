@@ -14,6 +14,8 @@ from tests.infra.templates import CONTEXT, Resource, StageFixture, SynthesizedSt
 
 LOGS = ("logs:CreateLogStream", "logs:PutLogEvents")
 STOCK_ARN = "<StockTable7710DF9DArnDBA3D2CA>"
+DUE_ARN = f"{STOCK_ARN}/index/due"
+QUEUE_ARN = "<IntakeQueue6FB53B87.Arn>"
 
 
 def grants(stage: SynthesizedStage, function: str) -> dict[str, set[str]]:
@@ -60,24 +62,92 @@ def test_refresh_function_grants(stage: SynthesizedStage) -> None:
 
 def test_a_refresh_is_not_repeated_when_it_is_old_or_failed(stage: SynthesizedStage) -> None:
     """Lambda would repeat an asynchronous event twice, for hours; whoever serves stale next asks again instead."""
-    (config,) = stage.resources("AWS::Lambda::EventInvokeConfig")
+    configs = stage.resources("AWS::Lambda::EventInvokeConfig")
+    (config,) = (each for each in configs if each.path.startswith("RefreshFunction/"))
     assert (config.properties["MaximumRetryAttempts"], config.properties["MaximumEventAgeInSeconds"]) == (0, 60)
 
 
-def test_claim_function_grants(stage: SynthesizedStage) -> None:
-    """The claim function reaches the stock table and queries its index, and has nothing that deletes or scans."""
-    assert grants(stage, "ClaimFunction") == {
-        "<ClaimFunctionLogs0695E9BE.Arn>": {*LOGS},
-        STOCK_ARN: {
-            "dynamodb:GetItem",
-            "dynamodb:BatchGetItem",
-            "dynamodb:Query",
-            "dynamodb:PutItem",
-            "dynamodb:UpdateItem",
-            "dynamodb:ConditionCheckItem",
-        },
-        f"{STOCK_ARN}/index/due": {"dynamodb:Query"},
+def stock_access(*calls: str) -> set[str]:
+    """The actions that let a function make these calls."""
+    return {f"dynamodb:{call}" for call in calls}
+
+
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        (
+            "ClaimFunction",
+            {
+                STOCK_ARN: stock_access("BatchGetItem", "GetItem", "PutItem", "Query", "UpdateItem"),
+                DUE_ARN: stock_access("Query"),
+                QUEUE_ARN: {"sqs:SendMessage"},
+            },
+        ),
+        (
+            "QueueFunction",
+            {
+                STOCK_ARN: stock_access("BatchGetItem", "GetItem", "PutItem", "UpdateItem"),
+                DUE_ARN: stock_access("Query"),
+                QUEUE_ARN: {"sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"},
+            },
+        ),
+        (
+            "ExpiryFunction",
+            {STOCK_ARN: stock_access("BatchGetItem", "GetItem", "UpdateItem"), DUE_ARN: stock_access("Query")},
+        ),
+        ("AuditFunction", {STOCK_ARN: stock_access("BatchGetItem", "GetItem", "PutItem", "Query")}),
+    ],
+)
+def test_claim_functions_grants(stage: SynthesizedStage, function: str, wanted: dict[str, set[str]]) -> None:
+    """Each claim function may make the calls that it makes, and none that deletes from the table or scans it."""
+    found = grants(stage, function)
+    log = next(resource for resource in found if f"{function}Logs" in resource)
+    assert found.pop(log) == {*LOGS}
+    assert found == wanted
+
+
+def test_claims_wait_in_a_queue_that_loses_none(stage: SynthesizedStage) -> None:
+    """Both queues are encrypted and refuse plain HTTP; what fails five times waits two weeks for a person."""
+    queue, dead_letters = (stage.resource("AWS::SQS::Queue", f"Intake/{name}") for name in ("Queue", "DeadLetters"))
+    for each in (queue, dead_letters):
+        assert each.properties["SqsManagedSseEnabled"] is True
+        assert "QueueName" not in each.properties
+    redrive = queue.properties["RedrivePolicy"]
+    assert redrive["maxReceiveCount"] == 5
+    assert "IntakeDeadLetters" in flat(redrive["deadLetterTargetArn"])
+    assert dead_letters.properties["MessageRetentionPeriod"] == 14 * 24 * 3600
+    policies = stage.resources("AWS::SQS::QueuePolicy")
+    assert len(policies) == 2
+    for policy in policies:
+        (statement,) = policy.properties["PolicyDocument"]["Statement"]
+        assert (statement["Effect"], statement["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+
+
+def test_a_message_in_hand_is_hidden_long_enough(stage: SynthesizedStage) -> None:
+    """The visibility timeout is at least six times the function's timeout, and the batching window on top."""
+    (source,) = stage.resources("AWS::Lambda::EventSourceMapping")
+    function = stage.resource("AWS::Lambda::Function", "QueueFunction").properties
+    queue = stage.resource("AWS::SQS::Queue", "Intake/Queue").properties
+    window_s = source.properties["MaximumBatchingWindowInSeconds"]
+    assert queue["VisibilityTimeout"] >= 6 * function["Timeout"] + window_s
+    assert source.properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert source.properties["BatchSize"] == 99
+    assert window_s == 1
+
+
+def test_schedules_run_and_are_not_repeated(stage: SynthesizedStage) -> None:
+    """Holds expire every minute, items are audited every hour, and a failed run waits for the next."""
+    rules = {
+        flat(each.properties["Targets"][0]["Arn"]): each.properties for each in stage.resources("AWS::Events::Rule")
     }
+    found = {next(name for name in ("Expiry", "Audit") if name in arn): rule for arn, rule in rules.items()}
+    assert {name: rule["ScheduleExpression"] for name, rule in found.items()} == {
+        "Expiry": "rate(1 minute)",
+        "Audit": "rate(1 hour)",
+    }
+    assert [rule["State"] for rule in found.values()] == ["ENABLED"] * 2
+    configs = stage.resources("AWS::Lambda::EventInvokeConfig")
+    assert {each.properties["MaximumRetryAttempts"] for each in configs} == {0}
 
 
 def test_a_source_with_a_secret_may_read_it_and_no_other(tmp_path: Path) -> None:
@@ -109,7 +179,8 @@ def test_one_role_a_function_and_nothing_beside_it(stage: SynthesizedStage) -> N
     roles = [flat(each.properties["Role"]) for each in stage.functions()]
     assert len(set(roles)) == len(roles)
     assert stage.resources("AWS::IAM::Policy") == []
-    ours = [each for each in stage.resources("AWS::IAM::Role") if "CustomResourceProvider" not in each.path]
+    others = ("CustomResourceProvider", "Canary/Role")  # the CDK's own, and CodeDeploy's: see test_canary.py
+    ours = [each for each in stage.resources("AWS::IAM::Role") if not any(name in each.path for name in others)]
     assert len(ours) == len(roles)
     assert [each.path for each in ours if "ManagedPolicyArns" in each.properties] == []
 
@@ -150,9 +221,11 @@ def test_functions_of_a_stage_share_one_asset(stage: SynthesizedStage) -> None:
 
 
 def test_function_timeout_is_below_the_gateways_limit(stage: SynthesizedStage) -> None:
-    """A function gives up before the gateway does, so that every answer is ours."""
+    """A function gives up before the gateway does, so that every answer is ours; the audit answers nobody."""
     assert FUNCTION_TIMEOUT_S < GATEWAY_LIMIT_S
     for function in stage.functions():
+        if function.path.startswith("AuditFunction/"):
+            continue
         assert function.properties["Timeout"] < GATEWAY_LIMIT_S
 
 
@@ -184,8 +257,13 @@ def test_routes_are_explicit(stage: SynthesizedStage) -> None:
         "GET /v1/sources",
         "PUT /v1/items/{item}",
         "GET /v1/items/{item}",
+        "POST /v1/items/{item}/stock",
         "POST /v1/items/{item}/claims",
+        "GET /v1/items/{item}/claims",
+        "POST /v1/items/{item}/audit",
         "GET /v1/claims/{claim_id}",
+        "POST /v1/claims/{claim_id}/confirm",
+        "POST /v1/claims/{claim_id}/release",
     }
 
 
@@ -205,6 +283,14 @@ def test_throttles_are_the_stage_s(stage: SynthesizedStage) -> None:
     }
     gateways = stage.resources("AWS::ApiGatewayV2::Stage")
     assert [each.properties["DefaultRouteSettings"] for each in gateways] == [wanted] * len(gateways)
+
+
+def test_operators_calls_have_a_throttle_of_their_own(stage: SynthesizedStage) -> None:
+    """Each operator route, and no other, is held to the stage's rate for operators."""
+    (gateway,) = stage.resources("AWS::ApiGatewayV2::Stage", stack="api")
+    assert set(gateway.properties["RouteSettings"]) == OPERATOR_CALLS
+    for limits in gateway.properties["RouteSettings"].values():
+        assert limits == {"ThrottlingRateLimit": 50, "ThrottlingBurstLimit": 100}
 
 
 def test_cors_headers(stage: SynthesizedStage) -> None:
@@ -241,6 +327,9 @@ OPERATOR_CALLS = {
     "GET /v1/cache/{source}/entry",
     "GET /v1/sources",
     "PUT /v1/items/{item}",
+    "POST /v1/items/{item}/stock",
+    "GET /v1/items/{item}/claims",
+    "POST /v1/items/{item}/audit",
 }
 
 
@@ -270,7 +359,14 @@ def test_callers_and_operators_have_grants_of_their_own(dev: SynthesizedStage) -
         resources = [arn for statement in statements for arn in as_list(statement["Resource"])]
         return {flat(arn).partition("/$default/")[2] for arn in resources}
 
-    calls = {"GET/v1/cache/*", "GET/v1/items/*", "POST/v1/items/*/claims", "GET/v1/claims/*"}
+    calls = {
+        "GET/v1/cache/*",
+        "GET/v1/items/*",
+        "POST/v1/items/*/claims",
+        "GET/v1/claims/*",
+        "POST/v1/claims/*/confirm",
+        "POST/v1/claims/*/release",
+    }
     operators = {re.sub(r"\{\w+\}", "*", call).replace(" ", "") for call in OPERATOR_CALLS}
     assert calls_of("CallerPolicy") == calls
     assert calls_of("OperatorPolicy") == calls | operators

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from firstwrite.cache.single_flight import STORE_DEADLINE_MS, FetchError
 from firstwrite.clock import Deadline
+from firstwrite.observability import logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,19 +51,27 @@ class PaidCall:
             # Acquiring took so long that somebody may take over during the call; better to let them.
             raise FetchError("failed", refused=True)
         self._count("UpstreamCalls", source=source.name)
+        started_ms = self._clock.elapsed_ms()
         try:
             if source.fetcher:
                 answer = source.fetcher.fetch(params, Deadline.after(self._clock, source.timeout_ms))
             else:
                 answer = self._upstream.fetch(source, params, flight)
         except BaseException:
+            self._log(source, "failed", started_ms)
             self._count("UpstreamFailures", source=source.name)
             if source.circuit_ms:
                 self._circuit.failed(source.name, source.circuit_ms, self._deadline())
             raise
+        self._log(source, "answered", started_ms)
         if source.circuit_ms:
             self._circuit.succeeded(source.name, self._deadline())
         return answer
+
+    def _log(self, source: Source, result: str, started_ms: float) -> None:
+        """Write what the saved query for slow upstreams reads."""
+        took_ms = round(self._clock.elapsed_ms() - started_ms)
+        logger.info("paid call", extra={"source": source.name, "result": result, "took_ms": took_ms})
 
     def _ask_to_call(self, source: Source) -> None:
         if source.circuit_ms:

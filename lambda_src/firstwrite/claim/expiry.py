@@ -168,7 +168,8 @@ class Expiry:
         Whoever waits for units has nothing to do with it, and the other holds have not either.
         """
         if len(keys) == 1:
-            logger.error("a hold cannot expire: it, or its shard, is not as this code left it", extra=dict(keys[0]))
+            item = keys[0]["pk"].split("#")[1]  # an audit of it names the claim
+            logger.error("a hold cannot expire: it, or its shard, is not as this code left it", extra={"item": item})
             self._count("Faults")
             return
         middle = len(keys) // 2
