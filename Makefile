@@ -6,7 +6,7 @@ BIN := .venv/bin
 CDK := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 node_modules/.bin/cdk
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check audit openapi lock clean
+.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check audit openapi watch picture lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,12 @@ test: setup ## All tests
 
 unit: setup ## Only the quick tests
 	$(BIN)/pytest tests/unit tests/contract
+
+watch: setup ## Show live what STAGE does: rates, outcomes, money, alarms (STAGE=local for the local cloud)
+	@$(BIN)/python -m lab watch --stage $(STAGE)
+
+picture: setup ## Write the dashboard of STAGE as it stands to dashboard.html
+	@$(BIN)/python -m lab picture --stage $(STAGE)
 
 synth: setup ## Write cdk.out for STAGE (local, dev or prod)
 	$(CDK) synth --quiet -c stage=$(STAGE)
@@ -89,4 +95,4 @@ lock: .venv/.made ## Pin again what the .in files ask for, with hashes
 
 clean: ## Remove everything that setup, synth and tests made
 	[ ! -x $(BIN)/python ] || $(BIN)/python -m local down
-	rm -rf .venv .local node_modules cdk.out report.html .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv .local node_modules cdk.out report.html dashboard.html .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

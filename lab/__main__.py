@@ -1,4 +1,8 @@
-"""`python -m lab demo`: everything, on a local cloud of its own. `python -m lab run`: against any deployment."""
+"""The lab, and what looks at a stage.
+
+`demo`: every race, on a local cloud of its own. `run`: against any deployment. `watch` and `picture`: the dashboard of
+the local cloud or of any deployed stage, as text and as a page.
+"""
 
 import argparse
 import asyncio
@@ -17,9 +21,12 @@ from lab.terminal import Terminal, table
 from local import cloud
 from local.folder import DEFAULT, ROOT, Folder, LocalCloudError
 from local.process import allow_open_files, stop_on_signals
+from watch import picture, text
+from watch.stage import LOCAL, WatchError, find
 
 CALLER = "lab"
 OPEN_FILES = 2_048
+MOST_MINUTES = 1_440
 
 
 class UsageError(Exception):
@@ -31,10 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     stop_on_signals()
     terminal = Terminal()
-    chosen = [story for story in STORIES if not asked.story or story.name in asked.story]
     try:
-        return _demo(asked, chosen, terminal) if asked.command == "demo" else _run(asked, chosen, terminal)
-    except (LocalCloudError, OverBudgetError, SetupError, SigningError, UsageError) as error:
+        commands = {"demo": _demo, "run": _run, "watch": _watch, "picture": _picture}
+        return commands[asked.command](asked, terminal)
+    except (LocalCloudError, OverBudgetError, SetupError, SigningError, UsageError, WatchError) as error:
         terminal.finish()
         print(error, file=sys.stderr)
         return 1
@@ -56,10 +63,48 @@ def _parser() -> argparse.ArgumentParser:
     for command in (demo, run):
         command.add_argument("--story", action="append", choices=[story.name for story in STORIES], default=[])
         command.add_argument("--report", type=Path, default=ROOT / "report.html", help="where the report goes")
+    _add_watching(commands.add_parser("watch", help="show what a stage does, live"), commands)
     return parser
 
 
-def _demo(asked: argparse.Namespace, chosen: Sequence[Story], terminal: Terminal) -> int:
+def _add_watching(
+    watch: argparse.ArgumentParser, commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
+) -> None:
+    shown = commands.add_parser("picture", help="write a stage's dashboard as a page")
+    for command in (watch, shown):
+        command.add_argument("--stage", default=LOCAL, help="local, or a deployed stage (default: local)")
+        command.add_argument("--minutes", type=_minutes, default=60, help="how far to look back (default: 60)")
+        command.add_argument("--folder", type=Path, default=DEFAULT, help="of the local cloud (default: .local)")
+    watch.add_argument("--once", action="store_true", help="show it once and end")
+    watch.add_argument("--every", type=float, default=10, help="seconds between two looks (default: 10)")
+    shown.add_argument("--to", type=Path, default=ROOT / "dashboard.html", help="where the page goes")
+
+
+def _minutes(given: str) -> int:
+    minutes = int(given)
+    if not 1 <= minutes <= MOST_MINUTES:
+        raise argparse.ArgumentTypeError(f"must be 1 to {MOST_MINUTES}")
+    return minutes
+
+
+def _watch(asked: argparse.Namespace, _: Terminal) -> int:
+    watcher = find(asked.stage, Folder(asked.folder.resolve()))
+    text.watch(watcher, minutes=asked.minutes, every_s=None if asked.once else max(1.0, asked.every))
+    return 0
+
+
+def _picture(asked: argparse.Namespace, terminal: Terminal) -> int:
+    picture.write(asked.to, find(asked.stage, Folder(asked.folder.resolve())).look(asked.minutes))
+    terminal.say(f"The dashboard of stage {asked.stage}: {asked.to}")
+    return 0
+
+
+def _chosen(asked: argparse.Namespace) -> list[Story]:
+    return [story for story in STORIES if not asked.story or story.name in asked.story]
+
+
+def _demo(asked: argparse.Namespace, terminal: Terminal) -> int:
+    chosen = _chosen(asked)
     with cloud.running(Folder(DEFAULT / "demo"), say=terminal.say) as outputs:
         results, took_s = _race(
             chosen, outputs["ApiUrl"], outputs["DemoUrl"], terminal, max_requests=_needed(chosen), sign=None
@@ -67,7 +112,8 @@ def _demo(asked: argparse.Namespace, chosen: Sequence[Story], terminal: Terminal
     return _conclude(asked, results, "a local cloud on this machine", took_s, terminal)
 
 
-def _run(asked: argparse.Namespace, chosen: Sequence[Story], terminal: Terminal) -> int:
+def _run(asked: argparse.Namespace, terminal: Terminal) -> int:
+    chosen = _chosen(asked)
     needed = _needed(chosen)
     if needed > asked.max_requests:
         raise UsageError(

@@ -13,6 +13,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import boto3
+
 from local.folder import ROOT, Emulator, Folder, LocalCloudError
 
 PYTHON = ROOT / ".local" / "venv" / "bin" / "python"
@@ -48,6 +50,17 @@ def environment(url: str, temporary: Path) -> dict[str, str]:
         "no_proxy": loopback,
         "TMPDIR": str(temporary),
     }
+
+
+def client(service: str, emulator: Emulator) -> Any:  # noqa: ANN401 - one of several typed clients
+    """Return a client of one of the emulator's services."""
+    return boto3.client(  # type: ignore[call-overload]
+        service,
+        endpoint_url=emulator.url,
+        region_name=REGION,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",  # noqa: S106 - the emulator wants one and checks none
+    )
 
 
 def start(folder: Folder, port: int | None, *, lifeline: bool) -> Emulator:

@@ -8,11 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import boto3
-
-from local.emulator import REGION
+from local.emulator import client
 from local.folder import Emulator
 
 HOSTED_API = re.compile(r"https?://(?P<api>[a-z0-9]+)\.execute-api\.[^/]+")
@@ -55,7 +52,7 @@ def read_table_settings(assembly: Path) -> Iterator[TableSettings]:
 
 def set_up_tables(assembly: Path, emulator: Emulator) -> None:
     """Give the tables what their templates asked for."""
-    cloudformation, dynamodb = (_client(name, emulator) for name in ("cloudformation", "dynamodb"))
+    cloudformation, dynamodb = (client(name, emulator) for name in ("cloudformation", "dynamodb"))
     for table in read_table_settings(assembly):
         found = cloudformation.describe_stack_resource(StackName=table.stack, LogicalResourceId=table.logical_id)
         name = found["StackResourceDetail"]["PhysicalResourceId"]
@@ -74,15 +71,5 @@ def set_up_tables(assembly: Path, emulator: Emulator) -> None:
 
 def is_bootstrapped(emulator: Emulator) -> bool:
     """Whether `cdk bootstrap` has run here before."""
-    parameters = _client("ssm", emulator).describe_parameters()["Parameters"]
+    parameters = client("ssm", emulator).describe_parameters()["Parameters"]
     return any(parameter["Name"].startswith("/cdk-bootstrap/") for parameter in parameters)
-
-
-def _client(service: str, emulator: Emulator) -> Any:  # noqa: ANN401 - one of several typed clients
-    return boto3.client(  # type: ignore[call-overload]
-        service,
-        endpoint_url=emulator.url,
-        region_name=REGION,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",  # noqa: S106 - the emulator wants one and checks none
-    )
