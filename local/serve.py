@@ -65,6 +65,30 @@ class Gate:
             await self._app(scope, receive, send)
 
 
+class BasePath:
+    """Puts an API's path before the addresses it answers with: in AWS an API has a host of its own, here a path."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, its answer's `Location` made to work from this machine."""
+        lane = find_lane(scope["path"]) if scope["type"] == "http" else None
+
+        async def send_on(message: MutableMapping[str, Any]) -> None:
+            if lane and message["type"] == "http.response.start":
+                # Whole, since clients that know only the API's address would put that before a path.
+                host = dict(scope["headers"]).get(b"host", b"")
+                base = b"http://" + host + f"{EXECUTE_API}{lane[0]}".encode()
+                message["headers"] = [
+                    (name, base + value if name.lower() == b"location" and value.startswith(b"/") else value)
+                    for name, value in message["headers"]
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_on)
+
+
 class Control:
     """Answers `/_firstwrite/…`; hands on everything else."""
 
@@ -171,7 +195,7 @@ def main() -> None:
     take_null_for_empty(emulator.lambda_svc)
     if asked.lifeline:
         end_with_stdin()
-    app = Control(Gate(emulator.app, AT_ONCE), asked.instance, lambda workers: warm(emulator, workers))
+    app = Control(Gate(BasePath(emulator.app), AT_ONCE), asked.instance, lambda workers: warm(emulator, workers))
     hypercorn: Any = importlib.import_module("hypercorn.asyncio")
     config: Any = importlib.import_module("hypercorn.config").Config()
     config.bind = [f"127.0.0.1:{asked.port}"]

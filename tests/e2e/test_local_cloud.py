@@ -173,7 +173,7 @@ def test_a_claim_is_made_and_found(deployed: Deployed) -> None:
     assert made.status_code == 201
     body = made.json()
     assert (body["item"], body["claimant"], body["quantity"], body["state"]) == (item, "ann", 2, "claimed")
-    address = f"{deployed.api}{made.headers['location']}"
+    address = made.url.join(made.headers["location"])
     assert deployed.http.get(address).json() == body
     assert deployed.http.get(address, headers={"X-Caller": "somebody"}).status_code == 404
     assert deployed.http.get(f"{deployed.api}/v1/items/{item}").json()["available"] == 1

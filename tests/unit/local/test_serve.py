@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.serve import Control, Gate, find_lane, take_null_for_empty
+from local.serve import BasePath, Control, Gate, find_lane, take_null_for_empty
 
 DEMO, API = "/_aws/execute-api/demo1", "/_aws/execute-api/api1"
 
@@ -96,6 +96,30 @@ def test_a_failed_request_gives_its_place_back() -> None:
                     await request(gate, f"{DEMO}/paid")
 
     asyncio.run(race())
+
+
+@pytest.mark.parametrize(
+    ("path", "location", "sent"),
+    [
+        (f"{API}/v1/items/a/claims", b"/v1/claims/b", f"http://here:1{API}/v1/claims/b".encode()),
+        (f"{API}/v1/cache/demo", b"https://bucket.example/body", b"https://bucket.example/body"),
+        ("/bucket/key", b"/elsewhere", b"/elsewhere"),
+    ],
+)
+def test_an_address_in_an_answer_works_from_this_machine(path: str, location: bytes, sent: bytes) -> None:
+    """An API's own paths get its base path; other hosts and the services' answers are left alone."""
+    got: list[Any] = []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 201, "headers": [(b"Location", location)]})
+
+    async def keep(message: MutableMapping[str, Any]) -> None:
+        got.append(message["headers"])
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [(b"host", b"here:1")]}
+    asyncio.run(BasePath(app)(scope, receive_nothing, keep))
+
+    assert got == [[(b"Location", sent)]]
 
 
 def test_ours_is_answered_here_and_the_rest_handed_on() -> None:
