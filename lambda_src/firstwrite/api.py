@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -194,3 +195,13 @@ def text(most_bytes: int) -> Callable[[str, Any], str]:
         return value
 
     return check
+
+
+def respond(status: int, view: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response[str]:
+    """Return a view as JSON that nobody stores."""
+    return Response(status, "application/json", json.dumps(view), {"Cache-Control": "no-store", **(headers or {})})
+
+
+def rfc3339(epoch_ms: int) -> str:
+    """Return a time as RFC 3339 writes it, in UTC and to the millisecond."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,8 +11,6 @@ from urllib.parse import urlencode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
-
 
 @dataclass(frozen=True)
 class LambdaContext:
@@ -72,12 +70,6 @@ def event(
     if body is not None:
         made["body"] = base64.b64encode(body).decode() if isinstance(body, bytes) else json.dumps(body)
     return made
-
-
-def send(app: APIGatewayHttpResolver, request: dict[str, Any], time_left_ms: int = 29_000, **context: Any) -> Reply:
-    """Send an event to a resolver with what its routes work with."""
-    app.append_context(**context)
-    return reply_of(app.resolve(request, LambdaContext(time_left_ms)))  # type: ignore[arg-type]
 
 
 def reply_of(answer: Mapping[str, Any]) -> Reply:

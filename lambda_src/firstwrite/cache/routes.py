@@ -7,13 +7,12 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import Response
 
 from firstwrite import problem
-from firstwrite.api import query_of
+from firstwrite.api import query_of, respond, rfc3339
 from firstwrite.cache.single_flight import Ask, Failed, InProgress, Outcome
 from firstwrite.cache.sources import record_key
 from firstwrite.cache.store import FOREVER_MS
@@ -197,12 +196,14 @@ class CacheRoutes:
         record = self._api.store.read(key, self._deadline(), consistent=True)
         if record is None:
             raise Problem(problem.NOT_FOUND, "Nobody has asked for this value yet.")
-        return _json(_entry_view(key, record, self._api.clock.now_ms()))
+        return respond(200, _entry_view(key, record, self._api.clock.now_ms()))
 
     def get_sources(self) -> Response[str]:
         """Answer with what each source cost and saved today (UTC)."""
         stats = self._api.stats.read(list(self._api.sources), self._deadline())
-        return _json({"sources": [_source_view(self._api.sources[name], counts) for name, counts in stats.items()]})
+        return respond(
+            200, {"sources": [_source_view(self._api.sources[name], counts) for name, counts in stats.items()]}
+        )
 
     def _question(self, source: str) -> Question:
         return self._api.question(source, query_of(self._app.current_event))
@@ -282,19 +283,19 @@ def _entry_view(key: str, record: Record, now: int) -> dict[str, Any]:
         "failures": record.failures,
     }
     if record.lease_until:
-        view["lease_until"] = _rfc3339(record.lease_until)
+        view["lease_until"] = rfc3339(record.lease_until)
     if record.failure:
         view["failure"] = record.failure
-        view["retry_at"] = "never" if record.retry_at >= FOREVER_MS else _rfc3339(record.retry_at)
+        view["retry_at"] = "never" if record.retry_at >= FOREVER_MS else rfc3339(record.retry_at)
     if record.stored:
         stored = record.stored
         view |= {
             "status": stored.answer.status,
             "content_type": stored.answer.content_type,
-            "stored_at": _rfc3339(stored.stored_at),
+            "stored_at": rfc3339(stored.stored_at),
             "age_seconds": max(0, now - stored.stored_at) // 1000,
-            "fresh_until": _rfc3339(stored.fresh_until),
-            "stale_until": _rfc3339(stored.stale_until),
+            "fresh_until": rfc3339(stored.fresh_until),
+            "stale_until": rfc3339(stored.stale_until),
             "took_ms": record.took_ms,
         }
     return view
@@ -315,14 +316,6 @@ def _source_view(source: Source, counts: Mapping[str, int]) -> dict[str, Any]:
         "money_spent": round(counts["calls"] * source.price_per_call, 6),
         "money_saved": round(avoided * source.price_per_call, 6),
     }
-
-
-def _rfc3339(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _json(view: dict[str, Any]) -> Response[str]:
-    return Response(200, "application/json", json.dumps(view), {"Cache-Control": "no-store"})
 
 
 def _seconds(duration_ms: int) -> int:

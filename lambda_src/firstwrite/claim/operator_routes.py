@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from firstwrite import problem
-from firstwrite.api import body_of, caller_of, name_from_path, query_of, whole_number
+from firstwrite.api import body_of, caller_of, name_from_path, query_of, respond, whole_number
 from firstwrite.claim.listing import Cursor, page_of_claims
 from firstwrite.claim.model import MAX_HOLD_S, MAX_SHARDS, MAX_STOCK, Adjustment, ItemSettings, default_shards
 from firstwrite.claim.outcomes import Adjusted, KeyReused, NotEnoughStock, TooMuch, UnknownItem
@@ -17,7 +17,7 @@ from firstwrite.claim.routes import (
     key_reused,
     unknown_item,
 )
-from firstwrite.claim.views import audit_view, item_view, listed_view, respond
+from firstwrite.claim.views import audit_view, item_view, listed_view
 from firstwrite.conditional import Busy
 from firstwrite.problem import Problem, invalid
 

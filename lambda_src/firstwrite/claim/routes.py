@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from firstwrite import problem
-from firstwrite.api import body_of, caller_of, name_from_path, subject_of, text, whole_number
+from firstwrite.api import body_of, caller_of, name_from_path, respond, subject_of, text, whole_number
 from firstwrite.claim.model import (
     MAX_CALLER_BYTES,
     MAX_STOCK,
@@ -28,7 +28,7 @@ from firstwrite.claim.outcomes import (
     UnknownClaim,
     UnknownItem,
 )
-from firstwrite.claim.views import claim_view, item_view, respond
+from firstwrite.claim.views import claim_view, item_view
 from firstwrite.clock import Clock, Deadline
 from firstwrite.conditional import Busy
 from firstwrite.problem import Problem, invalid

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.event_handler import Response
-
+from firstwrite.api import rfc3339
 from firstwrite.claim.audit import counts, faults_shown, plan
 from firstwrite.claim.model import ClaimState
 
@@ -16,11 +13,6 @@ if TYPE_CHECKING:
 
     from firstwrite.claim.audit import Report
     from firstwrite.claim.model import Claim, ItemSettings, Shard
-
-
-def respond(status: int, view: dict[str, Any], headers: dict[str, str] | None = None) -> Response[str]:
-    """Return a view as a response that nobody stores."""
-    return Response(status, "application/json", json.dumps(view), {"Cache-Control": "no-store", **(headers or {})})
 
 
 def item_view(settings: ItemSettings, shards: Sequence[Shard]) -> dict[str, Any]:
@@ -51,10 +43,10 @@ def claim_view(claim: Claim) -> dict[str, Any]:
         "claimant": claim.claimant,
         "quantity": claim.quantity,
         "state": claim.state,
-        "created_at": _rfc3339(claim.created_at),
+        "created_at": rfc3339(claim.created_at),
     }
     if claim.hold_until is not None:
-        view["hold_until"] = _rfc3339(claim.hold_until)
+        view["hold_until"] = rfc3339(claim.hold_until)
     if claim.reason is not None:
         view["reason"] = claim.reason
     return view
@@ -88,7 +80,3 @@ def audit_view(report: Report) -> dict[str, Any]:
     if tally.at_fault:
         view["claims_at_fault"] = {"count": len(tally.at_fault), "first": faults_shown(tally)}
     return view
-
-
-def _rfc3339(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
