@@ -42,10 +42,13 @@ class Applied:
     Attributes:
         item: what the write asked to be returned; the whole item where `recovered`.
         recovered: an earlier attempt of this very write had taken effect and its reply was lost.
+        current: of a recovered transaction, the items that bear its id, by the position of their writes. An earlier
+            attempt under the same id may have written something else than this one would have.
     """
 
     item: Item = field(default_factory=dict)
     recovered: bool = False
+    current: Mapping[int, Item] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +248,10 @@ class Conditional:
             }
         except StoreUnavailableError as error:
             return Busy(error.reason)
-        if any(item and item.get("write_id") == write_id for item in current.values()):
+        mine = {index: item for index, item in current.items() if item and item.get("write_id") == write_id}
+        if mine:
             # A transaction is atomic: one item that bears its id says that all of it took effect.
-            return Applied(recovered=True)
+            return Applied(recovered=True, current=mine)
         return RejectedTransaction(current)
 
     def _current(self, write: Write, lost_to: Mapping[str, Any] | None, deadline: Deadline) -> Item | None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from firstwrite.claim.outcomes import OUTCOME_NAMES, Claimed, LimitReached, SoldOut, UnknownItem
 from firstwrite.claim.remembered import Remembered
 from firstwrite.claim.rules import Backoff, from_several, is_sold_out, meaning, new_claim
-from firstwrite.claim.store import NotGranted
-from firstwrite.conditional import Applied, Busy, new_write_id
+from firstwrite.claim.store import Granted, NotGranted
+from firstwrite.conditional import Busy, new_write_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -122,8 +122,8 @@ class Claiming:
             # One attempt each: on a conflict another shard is a better bet than patience.
             outcome = self._store.grant([claim], settings.limit_per_claimant, deadline.within(0), write_id)
             match outcome:
-                case Applied():
-                    return Claimed(claim)
+                case Granted(claims):
+                    return Claimed(claims[0])
                 case Busy():
                     busy = outcome
                 case NotGranted(existing) if request.claim_id in existing:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from firstwrite.claim.model import ClaimState
 from firstwrite.claim.outcomes import Claimed, LimitReached, Replayed, SoldOut
 from firstwrite.claim.rules import Backoff, from_several, is_sold_out, meaning, new_claim
-from firstwrite.claim.store import MOST_WRITES
-from firstwrite.conditional import Applied, Busy, new_write_id
+from firstwrite.claim.store import MOST_WRITES, Granted
+from firstwrite.conditional import Busy, new_write_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,8 +94,8 @@ class GroupCommit:
         outcome = self._store.grant(
             claims, group.settings.limit_per_claimant, deadline.within(0), write_id, though_rejected=False
         )
-        if isinstance(outcome, Applied):
-            group.outcomes |= {claim.claim_id: Claimed(claim) for claim in claims}
+        if isinstance(outcome, Granted):
+            group.outcomes |= {claim.claim_id: Claimed(claim) for claim in outcome.claims}
         return outcome
 
     def _plan(self, group: _Group, look: Look) -> list[Claim]:

@@ -43,6 +43,13 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
+class Granted:
+    """Claims were granted; `claims` are as they are recorded, in the order they were given."""
+
+    claims: Sequence[Claim]
+
+
+@dataclass(frozen=True, slots=True)
 class NotGranted:
     """A condition of a grant did not hold. Nothing was taken.
 
@@ -174,7 +181,7 @@ class StockStore:
         write_id: str,
         *,
         though_rejected: bool = True,
-    ) -> Applied | NotGranted | Busy:
+    ) -> Granted | NotGranted | Busy:
         """Take the units of claims on one item and record them, all or nothing.
 
         Args:
@@ -192,7 +199,11 @@ class StockStore:
             self._writes.count(item, claimant, units, limit) for claimant, units in units_by_claimant(claims).items()
         ]  # fmt: skip
         outcome = self._conditional.transact([*puts, *takes, *counts], "claim", deadline, write_id=write_id)
-        if not isinstance(outcome, RejectedTransaction):
+        if isinstance(outcome, Applied):
+            # What an earlier attempt recorded, whose reply was lost, may have come from other shards.
+            recorded = {index: records.read_claim(item) for index, item in outcome.current.items() if index < len(puts)}
+            return Granted([recorded.get(index, claim) for index, claim in enumerate(claims)])
+        if isinstance(outcome, Busy):
             return outcome
         existing: dict[str, Claim] = {}
         for index, record in outcome.current.items():

@@ -150,10 +150,15 @@ def test_a_claim_on_an_item_with_holds_is_held(counter: Counter, item: str) -> N
 def test_a_claim_whose_reply_was_lost_is_claimed_once(engine: DynamoDBClient, table: str, item: str, lost: int) -> None:
     """The request finds its own earlier transaction and is Claimed, not Replayed; stock falls by one."""
     counter = Counter(engine, table, FakeClock(), script={"transact_write_items": [None, *[lose_reply] * lost]})
-    counter.create(item, 100)
+    settings = counter.create(item, 100, hold_seconds=60)
 
-    assert isinstance(counter.claim(item, "k"), Claimed)
+    outcome = counter.claim(item, "k")
+
+    assert isinstance(outcome, Claimed)
     assert counter.available(item) == 99
+    # The second try was on another shard and later; the answer is what the first has recorded.
+    look = counter.store.look(settings, counter.deadline(), claim_ids=[outcome.claim.claim_id])
+    assert look.claims[outcome.claim.claim_id] == outcome.claim
 
 
 @pytest.mark.parametrize(
