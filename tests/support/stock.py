@@ -110,7 +110,8 @@ class ClaimFace:
         self.counter = Counter(client, table, self.clock)
         self.queue = queue
         environ = {"AUTH": auth, "STOCK_TABLE": table, "INTAKE_QUEUE_URL": "queue"}
-        api = self.counter.protocols.api(Settings.from_environ(environ), queue)  # type: ignore[arg-type]
+        sqs: Any = (lambda: queue) if queue else None
+        api = self.counter.protocols.api(Settings.from_environ(environ), sqs)
         self._app = make_app(self.counter.tally)
         ClaimRoutes(api, self._app)
         OperatorRoutes(api, self._app)

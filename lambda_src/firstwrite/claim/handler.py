@@ -28,6 +28,7 @@ from firstwrite.settings import Settings
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -66,7 +67,7 @@ class Claims:
         self.audit_of_all = AuditOfAll(self.store, self.lists, self.audit, count)
         self.worker = Worker(self.store, GroupCommit(self.store, self.expiry, clock, rng), clock, count)
 
-    def api(self, settings: Settings, sqs: SQSClient | None) -> ClaimApi:
+    def api(self, settings: Settings, sqs: Callable[[], SQSClient] | None) -> ClaimApi:
         """Return what the routes work with; without a queue's client every claim is decided at once."""
         intake = None
         if sqs is not None:
@@ -90,13 +91,18 @@ class ClaimFunction:
     Args:
         settings: what the function was deployed with.
         client: DynamoDB.
-        sqs: the queue's client, None where there is no queue.
+        sqs: makes the queue's client, None where there is no queue.
         clock: time.
         counters: metrics of one invocation.
     """
 
     def __init__(
-        self, settings: Settings, client: DynamoDBClient, sqs: SQSClient | None, clock: Clock, counters: Counters
+        self,
+        settings: Settings,
+        client: DynamoDBClient,
+        sqs: Callable[[], SQSClient] | None,
+        clock: Clock,
+        counters: Counters,
     ) -> None:
         self._clock = clock
         self._counters = counters
@@ -146,7 +152,7 @@ class ClaimFunction:
 @cache
 def _function() -> ClaimFunction:
     settings = Settings.from_environ(os.environ)
-    sqs = aws.sqs() if settings.intake_queue_url else None
+    sqs = aws.sqs if settings.intake_queue_url else None
     return ClaimFunction(settings, aws.dynamodb(), sqs, SystemClock(), Counters())
 
 

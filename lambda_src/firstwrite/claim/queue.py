@@ -37,7 +37,7 @@ from firstwrite.observability import logger
 from firstwrite.text import is_clean_text, is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mypy_boto3_sqs import SQSClient
 
@@ -55,15 +55,18 @@ class Intake:
 
     Args:
         store: where a claim's fate is noted.
-        sqs: the queue's client.
+        sqs: makes the queue's client, at first use, for most callers do not ask for the queue.
         queue_url: the queue.
         clock: time.
         count: told of what was taken in as `Intake`.
     """
 
-    def __init__(self, store: StockStore, sqs: SQSClient, queue_url: str, clock: Clock, count: Count) -> None:
+    def __init__(
+        self, store: StockStore, sqs: Callable[[], SQSClient], queue_url: str, clock: Clock, count: Count
+    ) -> None:
         self._store = store
-        self._sqs = sqs
+        self._make_client = sqs
+        self._made: SQSClient | None = None
         self._queue_url = queue_url
         self._clock = clock
         self._count = count
@@ -107,7 +110,9 @@ class Intake:
 
     def _send(self, request: ClaimRequest, queued: Queued) -> Queued | Busy:
         try:
-            self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=message_of(request))
+            if self._made is None:
+                self._made = self._make_client()
+            self._made.send_message(QueueUrl=self._queue_url, MessageBody=message_of(request))
         except (ClientError, BotoCoreError) as error:
             logger.warning("the queue did not take a claim", extra={"fault": type(error).__name__})
             return Busy("unreachable")

@@ -36,7 +36,7 @@ def states(counter: Counter, asked: list[ClaimRequest]) -> list[str]:
 
 
 def queue(counter: Counter, asked: list[ClaimRequest]) -> list[Any]:
-    intake = Intake(counter.store, FakeQueue(), "queue", counter.clock, counter.tally)  # type: ignore[arg-type]
+    intake = Intake(counter.store, FakeQueue, "queue", counter.clock, counter.tally)  # type: ignore[arg-type]
     return [intake.accept(request, counter.deadline()) for request in asked]
 
 
@@ -278,7 +278,7 @@ def test_a_queue_that_is_down_is_busy_and_a_repeat_sends_again(counter: Counter,
     """Nothing was promised; the repeat finds its own note and sends what was not sent."""
     counter.create(item, 10)
     sqs = FakeQueue()
-    intake = Intake(counter.store, sqs, "queue", counter.clock, counter.tally)  # type: ignore[arg-type]
+    intake = Intake(counter.store, lambda: sqs, "queue", counter.clock, counter.tally)  # type: ignore[arg-type, return-value]
     sqs.down = EndpointConnectionError(endpoint_url="queue")
     assert isinstance(intake.accept(ask(item, "k"), counter.deadline()), Busy)
 
