@@ -6,7 +6,7 @@ BIN := .venv/bin
 CDK := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 node_modules/.bin/cdk
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check audit openapi watch picture lock clean
+.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check audit openapi watch picture bench proof lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -45,13 +45,19 @@ test: setup ## All tests
 	$(BIN)/pytest
 
 unit: setup ## Only the quick tests
-	$(BIN)/pytest tests/unit tests/contract
+	$(BIN)/pytest tests/unit tests/contract --ignore tests/unit/bench --ignore tests/contract/test_openapi.py
 
 watch: setup ## Show live what STAGE does: rates, outcomes, money, alarms (STAGE=local for the local cloud)
 	@$(BIN)/python -m lab watch --stage $(STAGE)
 
 picture: setup ## Write the dashboard of STAGE as it stands to dashboard.html
 	@$(BIN)/python -m lab picture --stage $(STAGE)
+
+bench: setup ## Cost and speed beside the alternatives; writes bench/RESULTS.md
+	@JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 PYTHONPATH=lambda_src $(BIN)/python -m bench
+
+proof: setup ## Every schedule of two and three racers, with faults; every seeded fault caught
+	@PYTHONPATH=lambda_src $(BIN)/python -m tests.interleave
 
 synth: setup ## Write cdk.out for STAGE (local, dev or prod)
 	$(CDK) synth --quiet -c stage=$(STAGE)
