@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -151,13 +150,3 @@ def test_an_endless_loop_is_a_violation() -> None:
 
     assert found.first is not None
     assert "has no answer" in found.first.message
-
-
-@pytest.mark.skipif("FIRSTWRITE_REPLAY" not in os.environ, reason="set FIRSTWRITE_REPLAY=scenario:schedule")
-def test_replay() -> None:
-    """The schedule in the environment breaks no invariant."""
-    name, _, schedule = os.environ["FIRSTWRITE_REPLAY"].partition(":")
-
-    failure = Explorer(RACES[name]).replay(schedule)
-
-    assert not failure.message, failure.timeline

@@ -19,7 +19,7 @@ from firstwrite.cache.store import CacheStore
 from firstwrite.claim import claiming, expiry, group_commit, restocking, rules
 from firstwrite.claim.model import Claim, ClaimRequest
 from firstwrite.claim.outcomes import SoldOut
-from firstwrite.claim.store import StockStore
+from firstwrite.claim.store import Granted, StockStore
 from firstwrite.claim.writes import Writes
 from firstwrite.conditional import Applied, Busy, Conditional, Put, Rejected, Update
 
@@ -301,9 +301,9 @@ def _acks_before_writing() -> Sequence[Any]:
     """Say that a claim was made although its write was not answered."""
     original = StockStore.grant
 
-    def broken(self: StockStore, *args: Any, **kwargs: Any) -> Any:
-        outcome = original(self, *args, **kwargs)
-        return Applied() if isinstance(outcome, Busy) and outcome.reason == "unreachable" else outcome
+    def broken(self: StockStore, claims: Any, *args: Any, **kwargs: Any) -> Any:
+        outcome = original(self, claims, *args, **kwargs)
+        return Granted(claims) if isinstance(outcome, Busy) and outcome.reason == "unreachable" else outcome
 
     return (patch.object(StockStore, "grant", broken),)
 
