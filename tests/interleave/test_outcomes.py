@@ -95,10 +95,14 @@ def test_a_transaction_whose_rival_cannot_be_read_is_busy() -> None:
 def test_a_transaction_found_again_says_so() -> None:
     """A transaction that had taken effect before is applied, marked as recovered, for what was sent last may differ."""
     stand = Stand()
-    for again in (False, True):
-        made = stand.conditional.transact([stand.put()], "claim", stand.deadline(), write_id="w")
-        assert isinstance(made, Applied)
-        assert made.recovered is again
+    first, again = (
+        stand.conditional.transact([stand.put(n=n)], "claim", stand.deadline(), write_id="w") for n in (1, 2)
+    )
+
+    assert first == Applied()
+    assert isinstance(again, Applied)
+    assert again.recovered
+    assert again.current[0] == {"pk": "a", "n": 1, "write_id": "w"}
 
 
 def test_transactions_are_counted_by_outcome() -> None:

@@ -17,7 +17,7 @@ from tests.mutation.mutate import mutants, unchanged
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120
 TESTS = {
-    "firstwrite.conditional": ["tests/unit/test_conditional.py"],
+    "firstwrite.conditional": ["tests/interleave/test_outcomes.py", "tests/unit/test_conditional.py"],
     "firstwrite.cache.single_flight": ["tests/unit/cache/test_single_flight.py", "tests/unit/cache/test_routes.py"],
     "firstwrite.claim.claiming": ["tests/unit/claim/test_claiming.py", "tests/unit/claim/test_holds.py"],
 }

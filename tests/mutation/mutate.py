@@ -42,8 +42,9 @@ def mutants(source: str) -> list[tuple[str, str]]:
     """Return each change of a module, and the module with it."""
     tree = _parsed(source)
     found = []
+    idle = _idle(tree)
     for index, node in enumerate(ast.walk(tree)):
-        for about, change in _changes(node):
+        for about, change in () if id(node) in idle else _changes(node):
             changed = copy.deepcopy(tree)
             target = next(twin for place, twin in enumerate(ast.walk(changed)) if place == index)
             change(target)
@@ -79,6 +80,22 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
 
 def _set(name: str, value: object) -> Callable[[ast.AST], None]:
     return lambda node: setattr(node, name, value)
+
+
+def _idle(tree: ast.Module) -> set[int]:
+    """Return what does nothing at run time: annotations, decorators' arguments, imports for the type checker."""
+    roots: list[ast.AST | None] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(returns=returns, decorator_list=decorators):
+                roots += [returns, *decorators]
+            case ast.ClassDef(decorator_list=decorators):
+                roots += decorators
+            case ast.arg(annotation=annotation) | ast.AnnAssign(annotation=annotation):
+                roots.append(annotation)
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                roots.append(node)
+    return {id(node) for root in roots if root for node in ast.walk(root)}
 
 
 def _parsed(source: str) -> ast.Module:
