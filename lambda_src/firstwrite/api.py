@@ -31,6 +31,8 @@ MAX_BODY_BYTES = 65_536
 MAX_JSON_DEPTH = 8
 ANONYMOUS = "anonymous"
 FIRST_SERVER_ERROR = 500
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACKETS = re.compile(r"[][{}]")
 _CALLER = re.compile(r"[\x21-\x7e]{1,256}")
 
 
@@ -152,9 +154,11 @@ def body_of(event: APIGatewayProxyEventV2, fields: Mapping[str, Callable[[str, A
             raise invalid("body", "must be JSON in UTF-8") from error
     if len(raw) > MAX_BODY_BYTES:
         raise invalid("body", f"must be at most {MAX_BODY_BYTES} bytes")
+    if _depth(raw) > MAX_JSON_DEPTH:
+        raise invalid("body", f"must be nested at most {MAX_JSON_DEPTH} deep")
     try:
         body = json.loads(raw, object_pairs_hook=_members_once, parse_constant=_no_constant) if raw.strip() else {}
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise invalid("body", "must be valid JSON without repeated members") from error
     if not isinstance(body, dict):
         raise invalid("body", "must be a JSON object")
@@ -162,6 +166,15 @@ def body_of(event: APIGatewayProxyEventV2, fields: Mapping[str, Callable[[str, A
         if name not in fields:
             raise invalid(name if len(name) <= 64 else "body", "is not a member of this request")  # noqa: PLR2004
     return {name: check(name, body[name]) for name, check in fields.items() if name in body}
+
+
+def _depth(text: str) -> int:
+    """Return how deep JSON text nests, before a parser goes there; brackets inside of strings do not count."""
+    deepest = depth = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _members_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

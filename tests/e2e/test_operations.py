@@ -29,7 +29,7 @@ from watch.stage import find
 pytestmark = pytest.mark.e2e
 
 CALLERS, CLAIMS, STOCK = 20, 1_000, 100
-DRAIN_S = 15.0
+DRAIN_S = 60.0
 MINUTE = 60
 
 

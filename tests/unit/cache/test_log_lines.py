@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,12 @@ SECRETS = ("EUR-secret", "USD-secret")
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
+    # As in a function, whatever other tests have made of the process's one logger.
+    monkeypatch.setattr(logger._logger, "disabled", False)
+    monkeypatch.setattr(logger._logger, "level", logging.INFO)
+    logger._logger.manager._clear_cache()  # type: ignore[attr-defined]
     (handler,) = logger._logger.handlers
+    monkeypatch.setattr(handler, "level", logging.NOTSET)
     monkeypatch.setattr(handler, "emit", lambda record: lines.append(json.loads(handler.format(record))))
     return lines
 

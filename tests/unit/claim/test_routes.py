@@ -109,6 +109,8 @@ def test_a_quantity_that_is_no_positive_whole_number_is_refused(function: ClaimF
         (b'{"quantity": 1, "quantity": 2}', "body"),
         (b"\xff", "body"),
         (b'{"a":' * 5_000 + b"1" + b"}" * 5_000, "body"),
+        (b'{"quantity": [[[[[[[[1]]]]]]]]}', "body"),
+        (b'{"claimant": "' + b"[" * 300 + b'"}', "claimant"),
         (b" " * 70_000, "body"),
         ({"quantity": 1, "price": 1}, "price"),
         ({"claimant": ""}, "claimant"),
