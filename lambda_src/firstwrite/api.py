@@ -21,7 +21,6 @@ from firstwrite.text import is_clean_text, is_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
     from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
     from firstwrite.observability import Count
@@ -67,13 +66,6 @@ def make_app(count: Count) -> APIGatewayHttpResolver:
     app.exception_handler(StoreUnavailableError)(busy)
     app.exception_handler(Exception)(fault)
     app.not_found(missing)
-    return app
-
-
-def make_resolver(router: APIGatewayHttpRouter, count: Count) -> APIGatewayHttpResolver:
-    """Return `make_app` with the routes of `router`."""
-    app = make_app(count)
-    app.include_router(router)
     return app
 
 

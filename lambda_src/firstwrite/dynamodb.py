@@ -168,12 +168,18 @@ class Dynamo:
                 reason = _transient_reason(error)
                 if reason is None:
                     raise
-                self._count("StoreRetries", reason=reason)
-                wait_ms = self._uniform(0, min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2**attempt))
-                if wait_ms >= deadline.left_ms():
+                if not self._wait(reason, attempt, deadline):
                     raise StoreUnavailableError(reason) from error
-            self._clock.sleep_ms(wait_ms)
             attempt += 1
+
+    def _wait(self, reason: str, attempt: int, deadline: Deadline) -> bool:
+        """Back off before another attempt, with full jitter; False where the deadline leaves no room for one."""
+        self._count("StoreRetries", reason=reason)
+        wait_ms = self._uniform(0, min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2**attempt))
+        if wait_ms >= deadline.left_ms():
+            return False
+        self._clock.sleep_ms(wait_ms)
+        return True
 
     def get(self, table: Table, key: Key, deadline: Deadline, *, consistent: bool) -> Item | None:
         """Return the item at `key`, or None.
@@ -206,11 +212,8 @@ class Dynamo:
             pending = reply.get("UnprocessedKeys")
             if not pending:
                 return items
-            self._count("StoreRetries", reason="throttled")
-            wait_ms = self._uniform(0, min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2**attempt))
-            if wait_ms >= deadline.left_ms():
+            if not self._wait("throttled", attempt, deadline):
                 raise StoreUnavailableError("throttled")
-            self._clock.sleep_ms(wait_ms)
             attempt += 1
 
     def query(self, deadline: Deadline, **request: Any) -> tuple[list[Item], Item | None]:  # noqa: ANN401 - a service request
