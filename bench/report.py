@@ -137,8 +137,8 @@ def _costs(run: Run) -> Iterator[str]:
         f"to {reported:.4g} beside our {checked:.4g} for the same writes (its read units are flat and not used). "
         f"Prices: {PRICES_AS_OF}, requests alone. Bodies are noise of 64 letters, which deflates to three quarters; "
         "one row has JSON as APIs give it. Firstwrite also adds up its counts of the day, in one write every 10 s "
-        "of each environment and, as shown, with each miss. Its 300 KB body is read from S3. Its claim reads all 16 "
-        "shards and the claim, which is most of its price; on an item in one shard it reads two records.\n"
+        "of each environment and, as shown, with each miss. Its 300 KB body is read from S3. Its claim on an "
+        "item of 16 shards reads four of them and the claim; told sold out, it has read all.\n"
     )
     yield from _table(
         ("outcome", "", "round trips", "bytes out", "bytes in", "read units", "write units", "$ per million"),
@@ -183,9 +183,9 @@ def _footprint(run: Run) -> Iterator[str]:
     bundle = run.measured.bundle
     yield "## Cold start, memory, bundle\n"
     yield (
-        "Fresh interpreters, until ready for a request, from the bundle that is deployed. `compiled` has the bundle's "
-        "modules compiled; `not compiled` is the bundle as it is shipped, in a folder that cannot be written, where "
-        "Python compiles them at each start.\n"
+        "Fresh interpreters, until ready for a request, from the bundle that is deployed, in a folder that cannot be "
+        "written. `compiled` is the bundle as it is shipped; `not compiled` is one made under another Python than the "
+        "functions', whose modules each start compiles.\n"
     )
     yield from _table(
         ("", "ms", "compiled", "not compiled", "memory, MB"),

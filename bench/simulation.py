@@ -2,9 +2,10 @@
 
     PYTHONPATH=lambda_src python -m bench.simulation
 
-A seeded simulation of events, no more than its assumptions (`Assumptions`). A claim looks, takes a random shard that
-had stock, and commits; a commit that meets another on its shard is cancelled, and after three of these it backs off
-with full jitter and looks again. Group commit does the same with up to 99 claims at a time.
+A seeded simulation of events, no more than its assumptions (`Assumptions`). A claim looks at a few shards, at all of
+them where these are empty, takes a random one that had stock, and commits; a commit that meets another on its shard is
+cancelled, and after three of these it backs off with full jitter and looks again. Group commit does the same with up to
+99 claims at a time, and always looks at all shards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from bench.measure import percentile
-from firstwrite.claim.claiming import TRIES_PER_LOOK
+from firstwrite.claim.claiming import FEW_SHARDS, TRIES_PER_LOOK
 from firstwrite.claim.rules import BACKOFF_BASE_MS, BACKOFF_CAP_MS
 
 if TYPE_CHECKING:
@@ -135,13 +136,19 @@ class Simulation:
         """Decide claims together; None is one that arrives as its process begins."""
         came_ms = [self._now_ms] if arrived_ms is None else arrived_ms
         wanted, waits = len(came_ms), 0
+        few = arrived_ms is None and len(self._shards) > FEW_SHARDS
         while wanted:
             yield 2 * self._given.network_ms
-            seen = [shard for shard in self._shards if shard.available > 0]
+            looked_at = self._random.sample(self._shards, FEW_SHARDS) if few else self._shards
+            seen = [shard for shard in looked_at if shard.available > 0]
             if not seen:
+                if few:
+                    few = False
+                    continue
                 break
             taken, busy = yield from self._try(seen, wanted, commit_ms)
             wanted -= taken
+            few = few and (busy or taken > 0)
             if busy and not taken:
                 yield self._random.uniform(0, min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2**waits))
                 waits += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+from firstwrite.claim.claiming import FEW_SHARDS
 from firstwrite.claim.handler import Claims
 from firstwrite.claim.model import Adjustment, ClaimRequest, ClaimState, ItemSettings
 from firstwrite.claim.outcomes import Queued
@@ -71,6 +72,7 @@ class Show:
         holds: requests that are held at the start, and nearly due.
         later: requests that are held at the start, and not due for long.
         queued: requests that are noted as queued at the start.
+        few: shards that a claim looks at first.
         settings: limit and hold.
     """
 
@@ -81,8 +83,11 @@ class Show:
         holds: Sequence[ClaimRequest] = (),
         later: Sequence[ClaimRequest] = (),
         queued: Sequence[ClaimRequest] = (),
+        *,
+        few: int = FEW_SHARDS,
         **settings: Any,
     ) -> None:
+        self._few = few
         self.settings = ItemSettings(ITEM, stock, shards, **settings)
         self._holds = holds
         self._later = later
@@ -110,6 +115,7 @@ class Show:
 
     def _machine(self, seat: Seat) -> Claims:
         claims = machine(seat, seat)
+        claims.claiming._few = self._few
         warm(claims, self.settings)
         return claims
 
@@ -224,6 +230,7 @@ def all_scenarios() -> list[Scenario]:
     both_held = Show(2, holds=[three], later=[four], hold_seconds=HOLD_S)
     big_three = wants("three", quantity=2)
     bouncing = Show(4, shards=2, holds=[big_three], later=[four], hold_seconds=HOLD_S)
+    glimpsed = Show(2, shards=2, few=1)
     half_held = Show(2, shards=2, holds=[three], hold_seconds=HOLD_S)
     coupon = Show(4, limit_per_claimant=1)
     mine, mine_too = wants("mine", who="bob"), wants("mine-too", who="bob")
@@ -275,6 +282,14 @@ def all_scenarios() -> list[Scenario]:
             shards.setup,
             ClaimInvariants(),
             after=shards.settled(two),
+        ),
+        Scenario(
+            "claim-few-shards",
+            "two shards, of which a claim looks at one first: whoever finds it empty looks at both",
+            {"A": glimpsed.claims(one, three), "B": glimpsed.claims(two)},
+            glimpsed.setup,
+            ClaimInvariants(),
+            after=glimpsed.settled(one, two, three),
         ),
         Scenario(
             "claim-sold-out-proof",

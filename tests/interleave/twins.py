@@ -158,12 +158,18 @@ def _mixed_is_final() -> Sequence[Any]:
     return [patch.object(module, "cancellation_codes", broken) for module in (conditional, dynamodb)]
 
 
-def _one_look_is_proof(before: Any, now: Sequence[Shard], quantity: int) -> bool:
-    del before
+def _a_few_are_proof(before: Any, now: Sequence[Shard], quantity: int, shards: int) -> bool:
+    del shards
+    return rules.is_sold_out(before, now, quantity, len(now))
+
+
+def _one_look_is_proof(before: Any, now: Sequence[Shard], quantity: int, shards: int) -> bool:
+    del before, shards
     return sum(shard.available for shard in now) < quantity
 
 
-def _two_looks_without_returns(before: Any, now: Sequence[Any], quantity: int) -> bool:
+def _two_looks_without_returns(before: Any, now: Sequence[Any], quantity: int, shards: int) -> bool:
+    del shards
     if len(now) == 1:
         return bool(now[0].available < quantity)
     return (
@@ -419,6 +425,7 @@ CLAIMS = (
     Twin("a conflict beside a failed condition shown as an answer", ("hold-settle",), _mixed_is_final),
     Twin("silence shown as success", ("claim-last",), _acks_before_writing),
     Twin("write ids that are all the same", ("claim-last",), _instead(claiming, "new_write_id", _without_token)),
+    Twin("a look at a few shards proves sold out", ("claim-few-shards",), _sold_out(_a_few_are_proof)),
     Twin("one look proves sold out", ("claim-sold-out-proof",), _sold_out(_one_look_is_proof)),
     Twin(
         "two looks prove sold out whatever came back", ("claim-sold-out-twice",), _sold_out(_two_looks_without_returns)

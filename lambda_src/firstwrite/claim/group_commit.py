@@ -153,7 +153,7 @@ class _Group:
                 self.outcomes[claim_id] = known
             elif limit is not None and look.units[request.claimant] + request.quantity > limit:
                 turned_away[claim_id] = LimitReached(limit)
-            elif is_sold_out(before, look.shards, request.quantity):
+            elif is_sold_out(before, look.shards, request.quantity, self.settings.shards):
                 turned_away[claim_id] = SoldOut()
         return turned_away
 

@@ -104,7 +104,7 @@ class Restocking:
             return Adjusted(replayed=True) if made == adjustment.add else KeyReused()
         if self._store.total(adjustment.item, deadline) + adjustment.add > MAX_STOCK:
             return TooMuch()
-        short = is_sold_out(before, shards, -adjustment.add)
+        short = is_sold_out(before, shards, -adjustment.add, settings.shards)
         return NotEnoughStock() if short and not self._expiry.expire_item(settings, deadline) else None
 
     def _parts(self, add: int, shards: Sequence[Shard], breadth: int) -> Mapping[int, int] | None:

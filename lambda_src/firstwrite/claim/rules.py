@@ -18,21 +18,24 @@ BACKOFF_BASE_MS = 20
 BACKOFF_CAP_MS = 500
 
 
-def is_sold_out(before: Sequence[Shard] | None, now: Sequence[Shard], quantity: int) -> bool:
+def is_sold_out(before: Sequence[Shard] | None, now: Sequence[Shard], quantity: int, shards: int) -> bool:
     """Were there, at some instant of this request, fewer than `quantity` units?
 
     The shards were read one by one, so their sum may never have been true: a unit can come back to a shard already
     read while another leaves one not read yet. But between two looks in which no shard took anything back,
     availability only fell: at the start of the second, each shard had at most what the first saw. So two looks prove
     it, and the earlier one may be from an earlier request (double collect, after Afek et al., "Atomic Snapshots of
-    Shared Memory", 1993). One shard is read at one instant and proves it alone.
+    Shared Memory", 1993). An only shard is read at one instant and proves it alone. A look at a few proves nothing.
 
     Args:
-        before: a look that ended before the other began, None where there was none.
+        before: a look at all shards that ended before the other began, None where there was none.
         now: this request's look.
         quantity: units asked for.
+        shards: how many the item has.
     """
-    if len(now) == 1:
+    if len(now) < shards:
+        return False
+    if shards == 1:
         return now[0].available < quantity
     if before is None or sum(shard.available for shard in before) >= quantity:
         return False

@@ -32,7 +32,7 @@ class Look:
     """What was read of an item, each part as it was at some instant of the call.
 
     Attributes:
-        shards: all parts of the stock.
+        shards: the parts of the stock asked for.
         claims: those that exist among the claims asked for, by id.
         units: what each claimant asked for has.
     """
@@ -133,6 +133,7 @@ class StockStore:
         settings: ItemSettings,
         deadline: Deadline,
         *,
+        shards: Sequence[int] | None = None,
         claim_ids: Sequence[str] = (),
         claimants: Sequence[str] = (),
     ) -> Look:
@@ -140,29 +141,37 @@ class StockStore:
 
         One round trip for up to 100 records, the shards in the first.
 
+        Args:
+            settings: of the item.
+            deadline: the reads end here.
+            shards: numbers of the shards to read, None for all.
+            claim_ids: claims to read.
+            claimants: whose counts to read.
+
         Raises:
             DataFaultError: a shard is missing, or something is not of the form this code writes.
         """
-        keys: list[Key] = [records.shard_key(settings.item, number) for number in range(settings.shards)]
+        numbers = range(settings.shards) if shards is None else shards
+        keys: list[Key] = [records.shard_key(settings.item, number) for number in numbers]
         keys += [records.claim_key(claim_id) for claim_id in claim_ids]
         by_count_key = {records.claimant_key(settings.item, claimant)["pk"]: claimant for claimant in claimants}
         keys += [{"pk": pk, "sk": "count"} for pk in by_count_key]
-        shards: list[Shard] = []
+        found: list[Shard] = []
         claims: dict[str, Claim] = {}
         units = dict.fromkeys(claimants, 0)
         for start in range(0, len(keys), _MOST_READS):
             for record in self._dynamo.get_many(self._table, keys[start : start + _MOST_READS], deadline):
                 match record["sk"]:
                     case "stock":
-                        shards.append(records.read_shard(record))
+                        found.append(records.read_shard(record))
                     case "count":
                         units[by_count_key[record["pk"]]] = records.whole(record, "units")
                     case _:
                         claim = records.read_claim(record)
                         claims[claim.claim_id] = claim
-        if len(shards) != settings.shards:
+        if len(found) != len(numbers):
             raise DataFaultError("an item lacks shards of its stock")
-        return Look(shards, claims, units)
+        return Look(found, claims, units)
 
     def claim(self, claim_id: str, deadline: Deadline) -> Claim | None:
         """Return a claim, None where there is none."""

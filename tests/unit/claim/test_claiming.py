@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
@@ -217,6 +218,31 @@ def test_a_claim_is_two_round_trips_and_sold_out_and_replay_are_one_without_a_wr
     assert counter.client.calls == ["batch_get_item", "transact_write_items"]
 
 
+def test_a_claim_reads_a_few_shards_and_all_of_them_before_it_is_turned_away(
+    engine: DynamoDBClient, table: str, item: str
+) -> None:
+    """Four shards of sixteen are enough to be granted; the last unit is found wherever it lies; then all are known."""
+    counter = Counter(engine, table, FakeClock())
+    counter.create(item, 64)
+    records_read: list[int] = []
+    read = counter.store.look
+    with patch.object(counter.store, "look", autospec=True, side_effect=read) as looks:
+
+        def claim(key: str, quantity: int = 1) -> Any:
+            looks.reset_mock()
+            outcome = counter.claim(item, key, quantity)
+            records_read[:] = [len(call.kwargs["shards"]) for call in looks.call_args_list]
+            return type(outcome)
+
+        assert (claim("first"), records_read) == (Claimed, [4])
+        counter.adjust(item, -62, "empty all but one")
+        assert claim("last") is Claimed
+        assert set(records_read) <= {4, 16}
+        assert claim("too late") is SoldOut
+        assert records_read[-1] == 16
+        assert (claim("later still"), records_read) == (SoldOut, [16])
+
+
 def test_creating_an_item_again_shows_what_exists(counter: Counter, item: str) -> None:
     """Creation is all or nothing, once; a repeat changes nothing and returns the settings that stand."""
     made = counter.create(item, 100)
@@ -241,11 +267,13 @@ def shard(number: int, available: int, returns: int = 0) -> Shard:
         ([shard(0, 1), shard(1, 0)], [shard(0, 0), shard(1, 0)], False),
         ([shard(0, 0), shard(1, 0)], [shard(0, 0, returns=1), shard(1, 0)], False),
         ([shard(0, 0), shard(1, 0)], [shard(0, 1, returns=1), shard(1, 0)], False),
+        ([shard(0, 0), shard(1, 0)], [shard(0, 0)], False),
     ],
 )
 def test_sold_out_needs_proof(before: list[Shard] | None, now: list[Shard], *, proved: bool) -> None:
-    """Several shards are sold out only by two looks between which nothing came back."""
-    assert is_sold_out(before, now, 1) is proved
+    """Several shards are sold out only by two looks at all of them, between which nothing came back."""
+    shards = len(before or now)
+    assert is_sold_out(before, now, 1, shards) is proved
 
 
 @pytest.mark.parametrize(("stock", "shards"), [(0, 1), (1, 1), (7, 1), (8, 2), (63, 15), (64, 16), (10**6, 16)])
