@@ -59,7 +59,8 @@ class Cold:
         ms: how long it took to be ready for a request.
         ratio: to boto3 and its client, round by round.
         peak_mb: memory at most, 0 where this machine does not tell.
-        uncompiled_ratio: the same where the bundle's modules must be compiled first, as in a folder that is read-only.
+        uncompiled_ratio: the same where each start compiles the bundle's modules, as it does if synth ran under
+            another Python than the functions'.
     """
 
     program: str
@@ -104,9 +105,7 @@ def cold_starts(rounds: int) -> list[Cold]:
     with tempfile.TemporaryDirectory() as scratch:
         compiled, source = Path(scratch, "compiled"), Path(scratch, "source")
         bundle_into(compiled, "local")
-        shutil.copytree(compiled, source)
-        for program in PROGRAMS.values():
-            _start(program, compiled, compile_modules=True)
+        shutil.copytree(compiled, source, ignore=shutil.ignore_patterns("__pycache__"))
         warm = _rounds(compiled, rounds)
         bare = _rounds(source, max(2, rounds // 2))
     times = {name: [ms for ms, _ in runs] for name, runs in warm.items()}
@@ -140,8 +139,7 @@ def slowest_imports(module: str, number: int) -> list[tuple[str, float]]:
         environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder)}
         program = f"import boto3.session, sys; print('begin', file=sys.stderr); import {module}"
         command = [sys.executable, "-X", "importtime", "-c", program]
-        for _ in range(2):  # the first run compiles
-            done = subprocess.run(command, cwd=folder, env=environ, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=folder, env=environ, check=True, capture_output=True, text=True)
     lines = [line.split("|") for line in done.stderr.split("begin")[1].splitlines() if line.count("|") == 2]  # noqa: PLR2004 - columns
     times = [(line[2].strip(), int(line[0].split(":")[1]) / 1000) for line in lines]
     packages: dict[str, float] = {}
@@ -151,11 +149,11 @@ def slowest_imports(module: str, number: int) -> list[tuple[str, float]]:
     return sorted(packages.items(), key=lambda entry: -entry[1])[:number]
 
 
-def _start(program: str, folder: Path, *, compile_modules: bool = False) -> tuple[float, float]:
+def _start(program: str, folder: Path) -> tuple[float, float]:
     environ = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(folder),
-        "PYTHONDONTWRITEBYTECODE": "" if compile_modules else "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # a function's folder cannot be written
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",

@@ -2,13 +2,16 @@
 
 Guarantees: the same inputs give the same asset, wherever and however often synth runs; the packages are installed
 once for a set of inputs and then come from `.local/bundles`, so that later synths need no network. Only
-`lambda_src/requirements.txt` is installed: boto3 comes with the Lambda runtime.
+`lambda_src/requirements.txt` is installed: boto3 comes with the Lambda runtime. One input is whether this Python is the
+runtime's: then modules come compiled.
 """
 
+import compileall
 import hashlib
 import json
 import os
 import platform
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -24,6 +27,7 @@ from stacks.config import Stage
 from stacks.errors import ConfigError
 
 _AWS_PYTHON = "3.13"
+_THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _AWS_PLATFORM = "aarch64-manylinux2014"
 _NOT_AT_RUN_TIME = (
     *("__pycache__", "*.pyc", "tests", "bin", ".gitignore"),
@@ -48,11 +52,12 @@ class Target:
         if stage.architecture == "arm64":
             return cls(_AWS_PYTHON, lambda_.Architecture.ARM_64, _AWS_PLATFORM)
         is_arm = platform.machine().lower() in {"arm64", "aarch64"}
-        return cls(
-            f"{sys.version_info.major}.{sys.version_info.minor}",
-            lambda_.Architecture.ARM_64 if is_arm else lambda_.Architecture.X86_64,
-            None,
-        )
+        return cls(_THIS_PYTHON, lambda_.Architecture.ARM_64 if is_arm else lambda_.Architecture.X86_64, None)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether modules are compiled for it: only its own version of Python can."""
+        return self.python == _THIS_PYTHON
 
     @property
     def runtime(self) -> lambda_.Runtime:
@@ -91,7 +96,7 @@ class Bundle:
 
     def input_hash(self) -> str:
         """Digest everything that can change the bundle: packages, code, sources, target and this builder."""
-        digest = hashlib.sha256(f"{self._packages_key()}\n{self._sources_json}\n".encode())
+        digest = hashlib.sha256(f"{self._packages_key()}\n{self._sources_json}\n{self.target.compiled}\n".encode())
         for package in self._packages:
             for file in sorted(_shipped_files(self._lambda_src / package)):
                 content = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -104,6 +109,11 @@ class Bundle:
         for package in self._packages:
             shutil.copytree(self._lambda_src / package, output / package, ignore=_SKIPPED)
         (output / "sources.json").write_text(self._sources_json, encoding="utf-8")
+        if self.target.compiled:
+            # A function cannot write beside its code, so what is not compiled here is compiled at every cold start. By
+            # hash and unchecked, because a zip does not keep the times by which Python would know.
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            compileall.compile_dir(output, quiet=1, stripdir=output, invalidation_mode=mode)
 
     def _packages_key(self) -> str:
         inputs = [

@@ -29,8 +29,8 @@ def bundle(stage: Stage, cache: Path = KEPT, lambda_src: Path = LAMBDA_SRC, sour
 
 
 def digest(folder: Path) -> str:
-    """Digest names and bytes of everything in a folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    """Digest names and bytes of everything in a folder but compiled modules, which follow from the others."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     listing = [f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
     return hashlib.sha256("\n".join(listing).encode()).hexdigest()
 
@@ -57,7 +57,7 @@ def test_the_arm64_bundle_is_slim_complete_and_reproducible(tmp_path: Path) -> N
     top = {path.name for path in (tmp_path / "one").iterdir()}
     assert {"firstwrite", "aws_lambda_powertools", "sources.json"} <= top
     assert top.isdisjoint({"demo", "boto3", "botocore", "bin", "tests"})
-    noise = [path.name for path in files if path.suffix == ".pyc" or path.name in {"RECORD", "INSTALLER"}]
+    noise = [path.name for path in files if path.name in {"RECORD", "INSTALLER"}]
     assert noise == []
     assert [path.name for path in files if path.suffix == ".so" and "aarch64" not in path.name] == []
 
@@ -85,7 +85,21 @@ def test_bundle_contents_follow_the_stage(tmp_path: Path, small_src: Path) -> No
     bundle(STAGES["local"], tmp_path / "cache", small_src, '{"rates": 1}').build(tmp_path / "with")
     assert {path.name for path in (tmp_path / "with").iterdir()} == {"firstwrite", "demo", "fetchers", "sources.json"}
     assert (tmp_path / "with" / "sources.json").read_text(encoding="utf-8") == '{"rates": 1}'
-    assert list((tmp_path / "with").rglob("*.pyc")) == []
+
+
+@pytest.mark.parametrize("version", ["3.99", f"{sys.version_info.major}.{sys.version_info.minor}"])
+def test_modules_are_compiled_where_this_python_is_the_runtimes(
+    tmp_path: Path, small_src: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """A module of the runtime's version has its bytecode, which is never held against the source; others have none."""
+    monkeypatch.setattr("stacks.constructs.bundle._AWS_PYTHON", version)
+    made = bundle(STAGES["prod"], tmp_path / "cache", small_src)
+    made.build(tmp_path / "out")
+    compiled = [*(tmp_path / "out" / "firstwrite").rglob("*.pyc")]
+    assert [path.name for path in compiled] == (
+        ["__init__." + str(sys.implementation.cache_tag) + ".pyc"] * made.target.compiled
+    )
+    assert all(path.read_bytes()[4:8] == b"\x01\0\0\0" for path in compiled)
 
 
 def test_the_hash_follows_what_is_shipped_and_nothing_else(tmp_path: Path, small_src: Path) -> None:
