@@ -98,7 +98,7 @@ def aims(measured: Measured) -> list[Aim]:
 WHY_MISSED = {
     "hit in the protocol": "What is left is botocore itself and turning one item into values; see the profile.",
     "hit through the handler": "The rest is Powertools' resolver and the metrics line; see the profile.",
-    "granted claim in the protocol": "Turning seventeen records into values and back costs the difference; see the "
+    "granted claim in the protocol": "Turning five records into values and back costs the difference; see the "
     "profile.",
     "waiters: median": "All racers, the paid API and the engine share this machine's cores here; whoever looks first "
     "waits for a core more than for the table.",
@@ -106,7 +106,7 @@ WHY_MISSED = {
     "and those whose look came just before the winner was done: the next look is a backoff later. Declaring "
     "`expected_ms` removes the first kind.",
     "waiters: most reads": "An environment that has never called a source does not know how long it takes: it "
-    "looks first after 100 ms, then after pauses of growing full jitter. Once it has seen one call, or where the "
+    "looks first after 160 ms, then after about as long again each time. Once it has seen one call, or where the "
     "source declares `expected_ms`, the first look comes when the call should be over; what is then left above three "
     "are callers whose winner was held up, for 20 callers, the paid API and the engine share these cores. No profile "
     "shows it, for waiters sleep.",

@@ -31,16 +31,18 @@ if TYPE_CHECKING:
     from firstwrite.observability import Count
 
 COOLDOWN_CAP_MS = 60_000
-FIRST_LOOK_MS = 100
+FIRST_LOOK_MS = 160
 """When a waiter first looks where nothing says how long a fetch takes."""
 STORING_MS = 10
 """What storing the result adds to the fetch, about."""
 LOOK_SPREAD_MS = 20
+LATE_SHARE = 0.25
+"""A fetch that should be over is looked for again after this share of the time that was waited for it."""
 POLL_LEAST_MS = 20
 """Looking again sooner than this mostly finds what the last look found."""
-POLL_BASE_MS = 60
-POLL_GROWTH = 1.5
 POLL_CAP_MS = 500
+CONTENDED_MS = 60
+"""Longest pause where nobody fetches and yet the key could not be had: the table is under load."""
 STORE_DEADLINE_MS = 3_000
 """How long a transition is retried. The winner's result matters more than the waiter's patience."""
 HEADROOM_MS = 500
@@ -192,7 +194,7 @@ class SingleFlight:
         # A caller that wants a renewal is content with any result newer than the one it found.
         unwanted = record.fence if ask.renew and record and record.state is State.COMPLETED else None
         waited_for: int | None = None
-        looks = 0
+        since_ms = 0.0
         while True:
             now = self._clock.now_ms()
             if record is not None:
@@ -210,9 +212,12 @@ class SingleFlight:
                     continue
             if wait.left_ms() <= 0:
                 return self._gave_up(record, policy, now)
-            waited_for = record.fence if record else None
-            self._clock.sleep_ms(min(self._pause_ms(record, policy, looks, now), wait.left_ms()))
-            looks += 1
+            fence = record.fence if record else None
+            elapsed_ms = self._clock.elapsed_ms()
+            if fence != waited_for:
+                waited_for, since_ms = fence, elapsed_ms
+            waited_ms = elapsed_ms - since_ms
+            self._clock.sleep_ms(min(self._pause_ms(record, policy, waited_ms, now), wait.left_ms()))
             record = self._store.read(ask.key, ask.deadline, consistent=True)
 
     def _answer(
@@ -288,22 +293,31 @@ class SingleFlight:
         left_ms = record.lease_until - now if record else 0
         return InProgress(retry_after_ms=max(1_000, min(left_ms, policy.timeout_ms)))
 
-    def _pause_ms(self, record: Record | None, policy: Policy, looks: int, now: int) -> float:
+    def _pause_ms(self, record: Record | None, policy: Policy, waited_ms: float, now: int) -> float:
         """Return how long to wait before looking again.
 
-        The first look comes when the fetch should be over, spread a little; later ones back off with full jitter, and
-        one comes when the lease ends. Another machine's clock only moves the first look, within its bounds.
+        The first look comes when the fetch should be over, spread a little. A later one comes after a share of the time
+        waited for it so far, for what is late is late in proportion; after all of it where nothing says how long a fetch
+        takes. A quarter of that is jitter. One comes when the lease ends. Another machine's clock only moves the first
+        look, within its bounds.
+
+        Args:
+            record: what the last look found.
+            policy: of the source.
+            waited_ms: how long this fetch has been waited for, zero before the first look.
+            now: wall time.
         """
         if record is None or record.state is not State.PROCESSING:
-            return self._uniform(0, POLL_BASE_MS)
+            return self._uniform(0, CONTENDED_MS)
         lease_left_ms = max(1, record.lease_until + policy.clock_skew_ms - now)
-        if looks == 0:
-            # The owner may know the key, this process the source; where neither does, the first look is a guess.
-            expected_ms = record.expected_ms or self._expected_ms(record, policy) or FIRST_LOOK_MS
-            left_ms = max(0, min(expected_ms, record.started_at + expected_ms - now))
+        # The owner may know the key, this process the source; where neither does, the first look is a guess.
+        expected_ms = record.expected_ms or self._expected_ms(record, policy)
+        if not waited_ms:
+            likely_ms = expected_ms or FIRST_LOOK_MS
+            left_ms = max(0, min(likely_ms, record.started_at + likely_ms - now))
             return min(left_ms + STORING_MS + self._uniform(0, LOOK_SPREAD_MS), lease_left_ms)
-        longest_ms = min(POLL_CAP_MS, POLL_BASE_MS * POLL_GROWTH ** (looks - 1))
-        return min(max(POLL_LEAST_MS, self._uniform(0, longest_ms)), lease_left_ms)
+        longest_ms = min(POLL_CAP_MS, waited_ms * (LATE_SHARE if expected_ms else 1))
+        return min(max(POLL_LEAST_MS, self._uniform(0.75, 1) * longest_ms), lease_left_ms)
 
     def _expected_ms(self, record: Record | None, policy: Policy) -> int:
         """Return how long a fetch should take, from the key's last, else the source's in this process; 0: unknown."""

@@ -1,0 +1,164 @@
+"""When a caller that waits for somebody else's fetch looks again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from firstwrite.cache.record import Answer, Flight, Policy
+from firstwrite.cache.single_flight import FIRST_LOOK_MS, LOOK_SPREAD_MS, POLL_CAP_MS, POLL_LEAST_MS, STORING_MS
+from firstwrite.clock import Deadline
+from tests.support.clocks import FakeClock
+from tests.support.flight import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+PATIENT = Policy(name="slow", lease_ms=20_000, timeout_ms=19_000, wait_ms=25_000)
+
+
+class Timetable(FakeClock):
+    """A clock at which things happen while somebody sleeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._due: list[tuple[float, Callable[[], object]]] = []
+
+    def after(self, ms: float, action: Callable[[], object]) -> None:
+        self._due = sorted([*self._due, (self._now_ms + ms, action)], key=lambda entry: entry[0])
+
+    def advance(self, duration_ms: float) -> None:
+        until = self._now_ms + duration_ms
+        while self._due and self._due[0][0] <= until:
+            at, action = self._due.pop(0)
+            self._now_ms = at  # type: ignore[assignment]
+            action()
+        self._now_ms = until  # type: ignore[assignment]
+
+
+@pytest.fixture
+def clock() -> Timetable:
+    return Timetable()
+
+
+@pytest.fixture
+def owner(engine: DynamoDBClient, table: str, clock: Timetable) -> Machine:
+    return Machine(engine, table, clock)
+
+
+def fetches(owner: Machine, clock: Timetable, key: str, takes_ms: int, **acquiring: Any) -> Flight:
+    """Let another machine fetch, and store its result after so long."""
+    policy = acquiring.pop("policy", PATIENT)
+    flight = owner.store.acquire(key, "owner", policy, Deadline.after(clock, 1_000), **acquiring)
+    assert isinstance(flight, Flight)
+    answer = Answer(200, "text/plain", b"v1")
+    clock.after(takes_ms, lambda: owner.store.complete(flight, answer, policy, takes_ms, Deadline.after(clock, 1_000)))
+    return flight
+
+
+def waits(machine: Machine, key: str, policy: Any = PATIENT) -> list[float]:
+    """Let a machine ask for a key that is being fetched; return how long it paused before each look."""
+    machine.clock.slept_ms.clear()
+    machine.client.calls.clear()
+    served = machine.get(key, lambda _: pytest.fail("two fetch"), policy)
+    assert served.how == "collapsed"
+    assert machine.client.calls == ["get_item"] * (1 + len(machine.clock.slept_ms))
+    return list(machine.clock.slept_ms)
+
+
+@pytest.mark.parametrize("takes_ms", [5, 300, 4_000])
+def test_where_it_is_known_how_long_a_fetch_takes_one_look_is_enough(
+    machine: Machine, owner: Machine, clock: Timetable, key: str, takes_ms: int
+) -> None:
+    """The owner says how long it should take; the waiter looks just after that."""
+    fetches(owner, clock, key, takes_ms, expected_ms=takes_ms)
+
+    (paused,) = waits(machine, key)
+
+    assert takes_ms + STORING_MS <= paused <= takes_ms + STORING_MS + LOOK_SPREAD_MS
+
+
+def test_whoever_comes_late_to_a_fetch_waits_for_what_is_left_of_it(
+    machine: Machine, owner: Machine, clock: Timetable, key: str
+) -> None:
+    """A caller that comes 200 ms into a fetch of 300 looks after the remaining 100."""
+    fetches(owner, clock, key, 300, expected_ms=300)
+    clock.advance(200)
+
+    (paused,) = waits(machine, key)
+
+    assert 100 + STORING_MS <= paused <= 100 + STORING_MS + LOOK_SPREAD_MS
+
+
+def test_where_nothing_is_known_a_fetch_of_300_ms_takes_three_reads(
+    machine: Machine, owner: Machine, clock: Timetable, key: str
+) -> None:
+    """The first look is a guess, the second comes after about as long again, and is at most a third late."""
+    fetches(owner, clock, key, 300)
+
+    first, second = waits(machine, key)
+
+    assert FIRST_LOOK_MS + STORING_MS <= first <= FIRST_LOOK_MS + STORING_MS + LOOK_SPREAD_MS
+    assert 0.75 * first <= second <= first
+
+
+def test_a_process_that_waited_once_knows_how_long_the_source_takes(
+    machine: Machine, owner: Machine, clock: Timetable, key: str
+) -> None:
+    """After one fetch of a source, another key of it needs one look."""
+    fetches(owner, clock, key, 300)
+    waits(machine, key)
+    fetches(owner, clock, f"{key}-2", 300)
+
+    assert len(waits(machine, f"{key}-2")) == 1
+
+
+def test_a_late_fetch_is_looked_for_in_proportion_to_the_wait(
+    machine: Machine, owner: Machine, clock: Timetable, key: str
+) -> None:
+    """Each further pause is about a quarter of the time waited so far, and never above half a second."""
+    fetches(owner, clock, key, 12_000, expected_ms=400)
+
+    first, *later = waits(machine, key)
+
+    waited = first
+    for paused in later:
+        longest = min(POLL_CAP_MS, waited / 4)
+        assert 0.75 * longest - 0.01 <= paused <= longest + 0.01
+        waited += paused
+    assert max(later) > 0.75 * POLL_CAP_MS
+
+
+def test_a_fetch_that_should_be_over_at_once_is_not_looked_for_all_the_time(
+    machine: Machine, owner: Machine, clock: Timetable, key: str
+) -> None:
+    """However short a fetch should be, looks are 20 ms apart."""
+    fetches(owner, clock, key, 100, expected_ms=1)
+
+    assert min(waits(machine, key)[1:]) == POLL_LEAST_MS
+
+
+def test_a_waiter_looks_when_the_lease_ends_and_expects_the_next_fetch_anew(
+    machine: Machine, owner: Machine, clock: Timetable, key: str
+) -> None:
+    """A dead owner's lease is not slept past; whoever took over meanwhile is given the time it says it needs."""
+    policy = Policy(name="slow", lease_ms=1_000, timeout_ms=900, wait_ms=25_000, clock_skew_ms=100)
+    owner.store.acquire(key, "dead", policy, Deadline.after(clock, 1_000), expected_ms=5_000)
+    clock.after(1_100, lambda: fetches(owner, clock, key, 700, policy=policy, expected_ms=700))
+
+    until_the_lease_ended, next_look = waits(machine, key, policy)
+
+    assert until_the_lease_ended == 1_100
+    assert 700 + STORING_MS <= next_look <= 700 + STORING_MS + LOOK_SPREAD_MS
+
+
+def test_nobody_sleeps_past_its_own_wait(machine: Machine, owner: Machine, clock: Timetable, key: str) -> None:
+    """With 250 ms of patience and a fetch of a second, the caller is told after 250 ms."""
+    fetches(owner, clock, key, 1_000, expected_ms=1_000)
+
+    machine.get(key, lambda _: pytest.fail("two fetch"), PATIENT, wait_ms=250)
+
+    assert machine.clock.slept_ms == [250]
