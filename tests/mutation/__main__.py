@@ -18,7 +18,11 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120
 TESTS = {
     "firstwrite.conditional": ["tests/interleave/test_outcomes.py", "tests/unit/test_conditional.py"],
-    "firstwrite.cache.single_flight": ["tests/unit/cache/test_single_flight.py", "tests/unit/cache/test_routes.py"],
+    "firstwrite.cache.single_flight": [
+        "tests/unit/cache/test_single_flight.py",
+        "tests/unit/cache/test_waiting.py",
+        "tests/unit/cache/test_routes.py",
+    ],
     "firstwrite.claim.claiming": ["tests/unit/claim/test_claiming.py", "tests/unit/claim/test_holds.py"],
 }
 PROOF = "tests/interleave/test_proof.py::test_no_schedule_breaks_an_invariant"
@@ -26,7 +30,7 @@ PROOF = "tests/interleave/test_proof.py::test_no_schedule_breaks_an_invariant"
 RACES = {
     "firstwrite.conditional": "cache-spend or claim-last or hold-settle",
     "firstwrite.cache.single_flight": "cache-two-faults or cache-renew or cache-unknown",
-    "firstwrite.claim.claiming": "claim-last or claim-repeat or claim-sold-out or claim-shards or claim-limit",
+    "firstwrite.claim.claiming": "claim-last or claim-repeat or claim-few or claim-sold-out or claim-shards or claim-limit",
 }
 
 

@@ -218,29 +218,82 @@ def test_a_claim_is_two_round_trips_and_sold_out_and_replay_are_one_without_a_wr
     assert counter.client.calls == ["batch_get_item", "transact_write_items"]
 
 
-def test_a_claim_reads_a_few_shards_and_all_of_them_before_it_is_turned_away(
-    engine: DynamoDBClient, table: str, item: str
-) -> None:
-    """Four shards of sixteen are enough to be granted; the last unit is found wherever it lies; then all are known."""
-    counter = Counter(engine, table, FakeClock())
+class Looks:
+    """Counts the shards that each look of a counter reads."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._read = counter.store.look
+
+    def of_claim(self, item: str, key: str, quantity: int = 1) -> tuple[type, list[int]]:
+        """Return what came of a claim, and how many shards each of its looks read."""
+        with patch.object(self._counter.store, "look", side_effect=self._read) as looks:
+            outcome = self._counter.claim(item, key, quantity)
+        return type(outcome), [len(call.kwargs["shards"]) for call in looks.call_args_list]
+
+
+def test_a_claim_reads_a_few_shards_and_all_of_them_before_it_is_turned_away(counter: Counter, item: str) -> None:
+    """Four shards of sixteen are enough to be granted; nobody is told sold out by less than all."""
     counter.create(item, 64)
-    records_read: list[int] = []
-    read = counter.store.look
-    with patch.object(counter.store, "look", autospec=True, side_effect=read) as looks:
+    looks = Looks(counter)
 
-        def claim(key: str, quantity: int = 1) -> Any:
-            looks.reset_mock()
-            outcome = counter.claim(item, key, quantity)
-            records_read[:] = [len(call.kwargs["shards"]) for call in looks.call_args_list]
-            return type(outcome)
+    assert looks.of_claim(item, "first") == (Claimed, [4])
+    counter.adjust(item, -63, "empty")
+    assert looks.of_claim(item, "too late") == (SoldOut, [4, 16, 16])
+    assert looks.of_claim(item, "later still") == (SoldOut, [16])
+    counter.adjust(item, 64, "fill")
+    assert looks.of_claim(item, "back again") == (Claimed, [16])
+    assert looks.of_claim(item, "as before") == (Claimed, [4])
 
-        assert (claim("first"), records_read) == (Claimed, [4])
-        counter.adjust(item, -62, "empty all but one")
-        assert claim("last") is Claimed
-        assert set(records_read) <= {4, 16}
-        assert claim("too late") is SoldOut
-        assert records_read[-1] == 16
-        assert (claim("later still"), records_read) == (SoldOut, [16])
+
+def test_the_last_unit_is_found_wherever_it_lies(counter: Counter, item: str) -> None:
+    """With one unit left in sixteen shards, some first look misses it, and the claim gets it all the same."""
+    missed = 0
+    for n in range(8):
+        counter.create(f"{item}-{n}", 1, 16)
+        outcome, shards = Looks(counter).of_claim(f"{item}-{n}", "last")
+        assert outcome is Claimed
+        missed += shards == [4, 16]
+
+    assert missed
+
+
+def test_scattered_units_are_gathered_after_a_look_at_all(counter: Counter, item: str) -> None:
+    """Five units that lie in five shards cannot be seen in four; afterwards one unit is looked for in four again."""
+    counter.create(item, 16, 16)
+    looks = Looks(counter)
+
+    assert looks.of_claim(item, "five", 5) == (Claimed, [4, 16])
+    assert looks.of_claim(item, "one") == (Claimed, [4])
+    assert looks.of_claim(item, "two", 2)[1] == [16]  # no shard had two when all were read
+
+
+@pytest.mark.parametrize(("shards", "tries"), [(16, 3), (2, 2)])
+def test_after_a_few_short_shards_it_looks_again(
+    engine: DynamoDBClient, table: str, item: str, shards: int, tries: int
+) -> None:
+    """Three shards that turn out short, or as many as were seen, are followed by a new look and not by more tries."""
+    short = cancel("None", "ConditionalCheckFailed")
+    counter = Counter(engine, table, FakeClock(), script={"transact_write_items": [None, *[short] * tries]})
+    counter.create(item, 100, shards)
+    counter.client.calls.clear()
+
+    assert isinstance(counter.claim(item, "k"), Claimed)
+
+    look, write = "batch_get_item", "transact_write_items"
+    # An injected shortage names no item, so the client asks for it.
+    made = [call for call in counter.client.calls if call != "get_item"]
+    assert made == [look, *[write] * tries, look, write]
+
+
+def test_every_outcome_is_counted(counter: Counter, item: str) -> None:
+    """What became of claims is a metric, by outcome."""
+    counter.create(item, 1)
+    for key in ("k", "k", "late", "later"):
+        counter.claim(item, key)
+
+    outcomes = {name: counter.tally.of("Claims", outcome=name) for name in ("claimed", "replayed", "sold-out")}
+    assert outcomes == {"claimed": 1, "replayed": 1, "sold-out": 2}
 
 
 def test_creating_an_item_again_shows_what_exists(counter: Counter, item: str) -> None:
