@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import boto3
 import pytest
@@ -8,7 +9,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from firstwrite.clock import Deadline
-from firstwrite.conditional import Applied, Busy, Conditional, Put, Rejected, RejectedTransaction, Update
+from firstwrite.conditional import Applied, Busy, Conditional, Put, Rejected, RejectedTransaction, Update, new_write_id
 from firstwrite.dynamodb import Dynamo, Table, to_wire
 from firstwrite.errors import StoreUnavailableError, TransactionFaultError
 from tests.support.clocks import FakeClock, Tally
@@ -164,7 +165,10 @@ def test_a_rejection_without_its_item_is_completed_by_one_consistent_read(client
     bench = Bench(client, script={"put_item": [None, refuse_without_item]})
     bench.conditional.write(bench.put(by="first"), "acquire", bench.deadline())
 
-    outcome = bench.conditional.write(bench.put(by="second"), "acquire", bench.deadline())
+    with patch.object(bench.dynamo, "get", side_effect=bench.dynamo.get) as get:
+        outcome = bench.conditional.write(bench.put(by="second"), "acquire", bench.deadline())
+
+    assert get.call_args.kwargs == {"consistent": True}
 
     assert isinstance(outcome, Rejected)
     assert outcome.current is not None
@@ -225,15 +229,30 @@ def test_a_failed_condition_beside_a_conflict_is_tried_again_and_then_decided(cl
     assert bench.conditional.transact([bench.put("a"), bench.put("b")], "both", bench.deadline()) == Applied()
 
 
-@pytest.mark.parametrize("codes", [("ValidationError", "None"), ("ItemCollectionSizeLimitExceeded", "None"), ()])
+@pytest.mark.parametrize(
+    ("codes", "reasons"),
+    [
+        (("ValidationError", "None"), "ValidationError, None"),
+        (("ItemCollectionSizeLimitExceeded", "None"), "ItemCollectionSizeLimitExceeded, None"),
+        ((), "no reason given"),
+    ],
+)
 def test_a_cancellation_that_is_neither_race_nor_load_is_a_fault(
-    client: DynamoDBClient, codes: tuple[str, ...]
+    client: DynamoDBClient, codes: tuple[str, ...], reasons: str
 ) -> None:
-    """What no retry explains is raised, so that an alarm can see it."""
+    """What no retry explains is raised with its reasons, so that an alarm can see it."""
     bench = Bench(client, script={"transact_write_items": [cancel(*codes)]})
 
-    with pytest.raises(TransactionFaultError):
+    with pytest.raises(TransactionFaultError, match=f"cancelled: {reasons}$"):
         bench.conditional.transact([bench.put("a"), bench.put("b")], "both", bench.deadline())
+
+
+def test_write_ids_are_short_and_never_the_same() -> None:
+    """An id is stored with every item, so 96 random bits must do: of 2^32 writes two have the same once in 2^33."""
+    ids = {new_write_id() for _ in range(1_000)}
+
+    assert len(ids) == 1_000
+    assert {len(write_id) for write_id in ids} == {16}
 
 
 def test_every_write_is_counted_by_table_operation_and_outcome(client: DynamoDBClient) -> None:
