@@ -19,6 +19,29 @@ if TYPE_CHECKING:
 EVERYWHERE = [problem.INVALID_REQUEST, problem.NOT_FOUND, problem.INTERNAL_ERROR, problem.BUSY]
 """Problems that any call may answer with."""
 
+BY_THE_GATEWAY = {
+    401: "Under jwt: no token, or none that verifies",
+    403: "Under iam: no signature, or no grant of this call. Under jwt: a token without the scope of this call",
+    429: "More requests than the stage lets through",
+}
+"""What API Gateway answers before a function runs, in a form of its own."""
+
+SECURITY: dict[str, Schema] = {
+    "jwt": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "In stages with auth jwt. Calls tagged operator need the stage's jwt_operator_scope.",
+    },
+    "iam": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "description": "In stages with auth iam: AWS Signature Version 4, service execute-api.",
+    },
+}
+"""How a stage tells callers apart; stage local asks for nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
@@ -220,8 +243,9 @@ def document() -> dict[str, Any]:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "/"}],
+        "security": [{}, *({name: []} for name in SECURITY)],
         "paths": dict(paths),
-        "components": {"schemas": schemas.NAMED},
+        "components": {"schemas": schemas.NAMED, "securitySchemes": SECURITY},
     }
 
 
@@ -275,6 +299,12 @@ def _responses(operation: Operation) -> dict[str, Any]:
             "description": "; ".join(kind.title for kind in problems),
             "headers": {"Retry-After": _header("Retry-After")} if status in {409, 502, 503, 504} else {},
             "content": {CONTENT_TYPE: {"schema": schemas.problem(problems)}},
+        }
+    for status, why in BY_THE_GATEWAY.items():
+        ours = responses.get(str(status), {"content": {}})
+        responses[str(status)] = ours | {
+            "description": "; ".join([*filter(None, [ours.get("description")]), why]),
+            "content": {**ours["content"], "application/json": {"schema": _by_name(schemas.REFUSAL)}},
         }
     for status in sorted(operation.passed_on):
         passed_on: dict[str, Any] = responses.setdefault(

@@ -49,6 +49,7 @@ NEW_CLAIM = members(
 )
 AUDIT_REQUEST = members({}, {"apply": {"type": "boolean", "default": False}})
 NOTHING = members({})
+REFUSAL: Schema = {"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]}
 
 TOTALS = dict.fromkeys(("total", "available", "held", "claimed"), UNITS)
 ITEM = members(
@@ -125,6 +126,7 @@ NAMED: dict[str, Schema] = {
     "Entry": ENTRY,
     "Sources": SOURCES,
     "Nothing": NOTHING,
+    "Refusal": REFUSAL,
 }
 
 

@@ -30,7 +30,8 @@ MAX_BODY_BYTES = 65_536
 MAX_JSON_DEPTH = 8
 ANONYMOUS = "anonymous"
 FIRST_SERVER_ERROR = 500
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
+# The closing quote may be missing: else each quote in an unclosed string would be tried as a beginning, to its end.
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKETS = re.compile(r"[][{}]")
 _CALLER = re.compile(r"[\x21-\x7e]{1,256}")
 
@@ -76,15 +77,14 @@ def caller_of(event: APIGatewayProxyEventV2, auth: Auth) -> str:
     again. Under `jwt`, issuer and subject. Under `header`, `X-Caller`, or `anonymous`.
 
     Raises:
-        Problem: `X-Caller` is not 1 to 256 printable ASCII characters.
+        Problem: the token names no subject, or `X-Caller` is not 1 to 256 printable ASCII characters.
     """
     context = event.raw_event["requestContext"].get("authorizer", {})
     if auth == "iam":
         arn = str(context["iam"]["userArn"])
         return "iam:" + re.sub(r":assumed-role/([^/]+)/.*$", r":assumed-role/\1", arn)
     if auth == "jwt":
-        claims = context["jwt"]["claims"]
-        return f"jwt:{json.dumps([claims['iss'], claims['sub']])}"
+        return f"jwt:{json.dumps([context['jwt']['claims']['iss'], subject_of(event, auth)])}"
     name = event.headers.get("x-caller", ANONYMOUS)
     if not _CALLER.fullmatch(name):
         raise invalid("X-Caller", "must be 1 to 256 printable ASCII characters")
@@ -92,10 +92,17 @@ def caller_of(event: APIGatewayProxyEventV2, auth: Auth) -> str:
 
 
 def subject_of(event: APIGatewayProxyEventV2, auth: Auth) -> str | None:
-    """Return the token's subject, None where callers are not told apart by tokens."""
+    """Return the token's subject, None where callers are not told apart by tokens.
+
+    Raises:
+        Problem: the token names no subject, as some issuers' tokens for machines; its bearers would all be one caller.
+    """
     if auth != "jwt":
         return None
-    return str(event.raw_event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"])
+    subject = event.raw_event["requestContext"]["authorizer"]["jwt"]["claims"].get("sub")
+    if not subject:
+        raise invalid("Authorization", "must carry a token that names its subject")
+    return str(subject)
 
 
 def name_from_path(value: str, field: str) -> str:
@@ -144,7 +151,7 @@ def body_of(event: APIGatewayProxyEventV2, fields: Mapping[str, Callable[[str, A
             raw = base64.b64decode(raw, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError) as error:
             raise invalid("body", "must be JSON in UTF-8") from error
-    if len(raw) > MAX_BODY_BYTES:
+    if len(raw.encode(errors="surrogatepass")) > MAX_BODY_BYTES:
         raise invalid("body", f"must be at most {MAX_BODY_BYTES} bytes")
     if _depth(raw) > MAX_JSON_DEPTH:
         raise invalid("body", f"must be nested at most {MAX_JSON_DEPTH} deep")

@@ -7,6 +7,7 @@ from pathlib import Path
 import aws_cdk.aws_apigatewayv2 as apigw
 import pytest
 
+from firstwrite.claim.routes import DECIDE_WITHIN_MS
 from stacks.api_stack import swallowed_operator_routes
 from stacks.config import FUNCTION_TIMEOUT_S, GATEWAY_LIMIT_S
 from stacks.constructs.http_api import Route
@@ -227,6 +228,14 @@ def test_function_timeout_is_below_the_gateways_limit(stage: SynthesizedStage) -
         if function.path.startswith("AuditFunction/"):
             continue
         assert function.properties["Timeout"] < GATEWAY_LIMIT_S
+
+
+def test_nothing_is_waited_for_longer_than_the_gateway_waits(stage: SynthesizedStage) -> None:
+    """The gateway keeps its own limit, and a claim is tried for less time than its function has."""
+    for integration in stage.resources("AWS::ApiGatewayV2::Integration"):
+        assert "TimeoutInMillis" not in integration.properties
+    claim = stage.resource("AWS::Lambda::Function", "ClaimFunction").properties
+    assert DECIDE_WITHIN_MS < claim["Timeout"] * 1000 < GATEWAY_LIMIT_S * 1000
 
 
 def test_log_groups_are_explicit(stage: SynthesizedStage) -> None:

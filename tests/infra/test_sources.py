@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app import ROOT
-from stacks.config import Stage, load_stage
+from stacks.config import FUNCTION_TIMEOUT_S, GATEWAY_LIMIT_S, Stage, load_stage
 from stacks.errors import ConfigError
 from stacks.sources import Source, load_sources, to_json
 from tests.infra.templates import CONTEXT
@@ -134,6 +134,13 @@ def test_a_wrong_source_is_named(tmp_path: Path, body: str, line: str) -> None:
         load(tmp_path, f"[sources.rates]\n{body}\n")
     assert str(refused.value).startswith(f"sources.toml: [sources.rates] {line}")
     assert "\n" not in str(refused.value)
+
+
+def test_waits_leave_the_function_time_to_answer(tmp_path: Path) -> None:
+    """The longest wait allowed is a second less than the function has, and that a second less than the gateway."""
+    longest = FUNCTION_TIMEOUT_S - 1
+    text = f"[sources.rates]\n{URL}\nwait_seconds = {longest}\ntimeout_seconds = {longest}\nlease_seconds = 40"
+    assert load(tmp_path, text)["rates"].wait_seconds == longest == GATEWAY_LIMIT_S - 2
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from stacks.config import Stage, load_stage
 from stacks.errors import ConfigError
 from tests.infra.templates import CONTEXT
 
+JWT = {"auth": "jwt", "jwt_issuer": "https://issuer.example.com", "jwt_audience": ["firstwrite"]}
+
 
 def load(**settings: object) -> Stage:
     """Load a stage called `web` that has just these settings."""
@@ -51,12 +53,17 @@ def test_a_stage_is_frozen() -> None:
         ({"auth": "none"}, "stages.web.auth: 'none' is refused: input should be 'iam', 'jwt' or 'header'"),
         ({"auth": "header"}, "stages.web.auth: 'header' lets a caller name itself, so it is for stage local only"),
         ({"auth": "jwt"}, "stages.web.auth: 'jwt' needs jwt_issuer and jwt_audience"),
+        ({**JWT, "jwt_audience": []}, "stages.web.auth: 'jwt' needs jwt_issuer and jwt_audience"),
+        ({**JWT, "jwt_issuer": "http://issuer.example.com"}, "stages.web.jwt_issuer: 'http://issuer.example.com' is"),
+        ({**JWT, "jwt_operator_scope": ""}, "stages.web.jwt_operator_scope: '' is refused"),
         ({"architecture": "host"}, "stages.web.architecture: 'host' is for stage local only"),
         ({"demo": True, "retain": True}, "stages.web.demo: the demo stack is wrong on purpose and is refused"),
         ({"thorttle_rate": 1}, "stages.web.thorttle_rate: unknown key; allowed: name, account, "),
         ({"alarms": {"errors": 1}}, "stages.web.alarms.errors: unknown key; allowed: conditional_failures_per_minute"),
         ({"log_retention_days": 2}, "stages.web.log_retention_days: 2 is refused: input should be 1, 3, 7"),
         ({"reserved_concurrency": {"Cache": 1}}, "stages.web.reserved_concurrency.Cache"),
+        ({"reserved_concurrency": {"CacheFunction": 0}}, "stages.web.reserved_concurrency.CacheFunction: 0 is refused"),
+        ({"operator_throttle_rate": 0}, "stages.web.operator_throttle_rate: 0 is refused"),
         ({"account": "1"}, "stages.web.account: '1' is refused: string should match pattern"),
         ({"name": "prod"}, "stages.web.name: is the key of the stage and cannot be set"),
     ],

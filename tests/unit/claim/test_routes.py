@@ -112,6 +112,7 @@ def test_a_quantity_that_is_no_positive_whole_number_is_refused(function: ClaimF
         (b'{"quantity": [[[[[[[[1]]]]]]]]}', "body"),
         (b'{"claimant": "' + b"[" * 300 + b'"}', "claimant"),
         (b" " * 70_000, "body"),
+        (b'{"claimant": "' + b"\xe2\x82\xac" * 22_000 + b'"}', "body"),
         ({"quantity": 1, "price": 1}, "price"),
         ({"claimant": ""}, "claimant"),
         ({"claimant": 7}, "claimant"),
