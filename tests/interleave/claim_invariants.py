@@ -284,7 +284,15 @@ def _settled(racer: str, claim_id: str, to: str, outcome: object, scene: Scene) 
 
 
 def _available(scene: Scene) -> int:
-    return sum(item["available"] for (_, (_, sk)), item in scene.items().items() if sk == "stock")
+    """Return what can be had, with what would come back if holds that are due were expired."""
+    items = [(sk, item) for (_, (_, sk)), item in scene.items().items()]
+    due = [item for sk, item in items if sk.startswith("claim#") and _is_due(item, scene.now_ms)]
+    at_hand = sum(int(item["available"]) for sk, item in items if sk == "stock")
+    return at_hand + sum(int(item["quantity"]) for item in due)
+
+
+def _is_due(claim: Mapping[str, Any], now_ms: int) -> bool:
+    return bool(claim["state"] == "held" and claim["hold_until"] <= now_ms)
 
 
 def _updated(asked: Asking, available: int, scene: Scene) -> Asking:

@@ -17,6 +17,7 @@ from firstwrite.cache.record import Flight, State
 from firstwrite.cache.single_flight import FetchError, SingleFlight
 from firstwrite.cache.store import CacheStore
 from firstwrite.claim import claiming, expiry, group_commit, restocking, rules
+from firstwrite.claim.expiry import Expiry
 from firstwrite.claim.model import Claim, ClaimRequest
 from firstwrite.claim.outcomes import SoldOut
 from firstwrite.claim.store import Granted, StockStore
@@ -181,6 +182,16 @@ def _two_looks_without_returns(before: Any, now: Sequence[Any], quantity: int, s
 
 def _sold_out(broken: Any) -> Callable[[], Sequence[Any]]:
     return lambda: [patch.object(module, "is_sold_out", broken) for module in (claiming, group_commit, restocking)]
+
+
+def _expiring(answer: Callable[[Any], bool]) -> Callable[[], Sequence[Any]]:
+    """Let whoever turns a caller away make something else of what came of the holds that are due."""
+    original = Expiry.expire_item
+
+    def broken(self: Expiry, settings: Any, deadline: Any) -> bool:
+        return answer(original(self, settings, deadline))
+
+    return lambda: [patch.object(Expiry, "expire_item", broken)]
 
 
 def _settles_what_is_settled() -> Sequence[Any]:
@@ -447,6 +458,17 @@ CLAIMS = (
         "an expiry that ends confirmed claims",
         ("hold-confirm-expire",),
         _rewriting("expire", _conditioned("#state = :held AND ", "")),
+    ),
+    Twin(
+        "a refusal though load keeps a due hold",
+        ("hold-due-claimed",),
+        _expiring(lambda came_back: came_back is True),
+        budget=2,
+    ),
+    Twin(
+        "a refusal without a look at what came back",
+        ("hold-due-claimed",),
+        _expiring(lambda _: False),
     ),
     Twin(
         "an expiry before its time",

@@ -297,9 +297,9 @@ class SingleFlight:
         """Return how long to wait before looking again.
 
         The first look comes when the fetch should be over, spread a little. A later one comes after a share of the time
-        waited for it so far, for what is late is late in proportion; after all of it where nothing says how long a fetch
-        takes. A quarter of that is jitter. One comes when the lease ends. Another machine's clock only moves the first
-        look, within its bounds.
+        waited for it so far, for what is late is late in proportion; after all of that time where nothing says how long
+        a fetch takes. A quarter of it is jitter. One comes when the lease ends. Another machine's clock only moves the
+        first look, within its bounds.
 
         Args:
             record: what the last look found.

@@ -97,7 +97,11 @@ class Claiming:
                 case Busy():
                     again = backoff.wait(deadline)
                 case SoldOut() | LimitReached():
-                    again = self._expiry.expire_item(settings, deadline)
+                    came_back = self._expiry.expire_item(settings, deadline)
+                    if isinstance(came_back, Busy):
+                        outcome, again = came_back, backoff.wait(deadline)
+                    else:
+                        again = came_back
                 case _:
                     again = False
             if not again:

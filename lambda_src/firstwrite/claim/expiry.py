@@ -14,7 +14,7 @@ from firstwrite.claim.model import ClaimState
 from firstwrite.claim.records import all_due_partitions, due_partitions, item_of_partition
 from firstwrite.claim.remembered import Remembered
 from firstwrite.claim.store import MOST_WRITES, Overtaken
-from firstwrite.conditional import Applied
+from firstwrite.conditional import Applied, Busy
 from firstwrite.errors import DataFaultError, StoreUnavailableError
 from firstwrite.observability import logger
 
@@ -57,13 +57,14 @@ class Expiry:
         self._count = count
         self._nothing_due_before: Remembered[int] = Remembered()
 
-    def expire_item(self, settings: ItemSettings, deadline: Deadline) -> bool:
+    def expire_item(self, settings: ItemSettings, deadline: Deadline) -> bool | Busy:
         """Expire the holds of one item that are due, so that no caller is turned away for their sake.
 
         Cheap for a storm of callers: a search tells until when nothing comes due, and until then there is no other.
 
         Returns:
-            Whether units may have come back, so that a new look at the stock is worth it.
+            Whether to look at the stock again: a search was made, and what was due came back by it, or meanwhile by
+            another. `Busy` where load keeps something that is due, for which nobody is turned away.
 
         Raises:
             StoreUnavailableError: the index did not answer.
@@ -82,10 +83,12 @@ class Expiry:
                     next_due = min(next_due, later[0])
                     break
         if due:
-            self._expire(settings, due, deadline.within(ON_DEMAND_MS))
+            busy = self._expire(settings, due, deadline.within(ON_DEMAND_MS))
+            if busy:
+                return busy
         next_search = now + SEARCH_AGAIN_MS if due else max(next_due, now + SEARCH_AGAIN_MS)
         self._nothing_due_before.put(settings.item, next_search)
-        return bool(due)
+        return True
 
     def expire_all(self, deadline: Deadline) -> bool:
         """Expire every hold that is due, as far as time allows.
@@ -132,15 +135,18 @@ class Expiry:
             if start is None:
                 return
 
-    def _expire(self, settings: ItemSettings, keys: Sequence[Key], deadline: Deadline) -> None:
-        """Expire holds of one item, many in a transaction."""
+    def _expire(self, settings: ItemSettings, keys: Sequence[Key], deadline: Deadline) -> Busy | None:
+        """Expire holds of one item, many in a transaction; `Busy` where some are still due."""
         limited = settings.limit_per_claimant is not None
         # Each hold is a write, and a claimant's count another; the rest are the shards'.
         room = (MOST_WRITES - settings.shards) // (2 if limited else 1)
-        for start in range(0, len(keys), room):
+        outcomes = [
             self._expire_together(keys[start : start + room], deadline, limited=limited)
+            for start in range(0, len(keys), room)
+        ]
+        return next(filter(None, outcomes), None)
 
-    def _expire_together(self, keys: Sequence[Key], deadline: Deadline, *, limited: bool) -> None:
+    def _expire_together(self, keys: Sequence[Key], deadline: Deadline, *, limited: bool) -> Busy | None:
         """Expire holds in one transaction; those that were settled meanwhile drop out, and it is tried again."""
         before: Sequence[Claim] | None = None
         while True:
@@ -150,19 +156,22 @@ class Expiry:
             except DataFaultError:
                 claims = None
             if claims == []:
-                return
+                return None
             if claims is None or claims == before:
                 # Nobody came between, so one of them is at fault.
-                self._single_out(keys, deadline, limited=limited)
-                return
+                return self._single_out(keys, deadline, limited=limited)
             outcome = self._store.settle(claims, ClaimState.EXPIRED, now, deadline, limited=limited)
             if isinstance(outcome, Applied):
                 self._count("HoldsExpired", len(claims))
-            if not isinstance(outcome, Overtaken) or not deadline.left_ms():
-                return
+            if isinstance(outcome, Busy):
+                return outcome
+            if not isinstance(outcome, Overtaken):
+                return None
+            if not deadline.left_ms():
+                return Busy("conflict")
             before = claims
 
-    def _single_out(self, keys: Sequence[Key], deadline: Deadline, *, limited: bool) -> None:
+    def _single_out(self, keys: Sequence[Key], deadline: Deadline, *, limited: bool) -> Busy | None:
         """Expire the holds among `keys` that can, in halves, and report the one that cannot.
 
         Whoever waits for units has nothing to do with it, and the other holds have not either.
@@ -171,10 +180,10 @@ class Expiry:
             item = keys[0]["pk"].split("#")[1]  # an audit of it names the claim
             logger.error("a hold cannot expire: it, or its shard, is not as this code left it", extra={"item": item})
             self._count("Faults")
-            return
+            return None
         middle = len(keys) // 2
-        for half in (keys[:middle], keys[middle:]):
-            self._expire_together(half, deadline, limited=limited)
+        halves = [self._expire_together(half, deadline, limited=limited) for half in (keys[:middle], keys[middle:])]
+        return next(filter(None, halves), None)
 
 
 def _by_item(entries: Iterable[Item]) -> dict[str, list[Key]]:

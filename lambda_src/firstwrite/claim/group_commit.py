@@ -73,7 +73,12 @@ class GroupCommit:
                 claimants=group.claimants if settings.limit_per_claimant is not None else (),
             )
             turned_away = group.judge(before, look)
-            if turned_away and self._expiry.expire_item(settings, deadline):
+            came_back = bool(turned_away) and self._expiry.expire_item(settings, deadline)
+            if isinstance(came_back, Busy):
+                if not backoff.wait(deadline):
+                    break
+                continue
+            if came_back:
                 before = None
                 continue
             group.outcomes |= turned_away

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from firstwrite.text import is_name
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -182,9 +184,9 @@ def is_idempotency_key(key: str) -> bool:
 
 
 def split_claim_id(claim_id: str) -> tuple[str, str] | None:
-    """Return a claim id's digest and item, None where it is no claim id."""
+    """Return a claim id's digest and item, None where it is no claim id: an item's name is part of keys."""
     found = _CLAIM_ID.fullmatch(claim_id)
-    return (found[1], found[2]) if found else None
+    return (found[1], found[2]) if found and is_name(found[2]) else None
 
 
 def spread(units: int, shards: int) -> list[int]:

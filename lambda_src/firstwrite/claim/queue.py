@@ -32,7 +32,7 @@ from firstwrite.claim.outcomes import (
 )
 from firstwrite.claim.rules import open_claim
 from firstwrite.conditional import Applied, Busy
-from firstwrite.errors import FirstwriteError
+from firstwrite.errors import FirstwriteError, StoreUnavailableError
 from firstwrite.observability import logger
 from firstwrite.text import is_clean_text, is_name
 
@@ -171,6 +171,11 @@ class Worker:
                 return requests
             outcomes = self._group_commit.decide(settings, requests, deadline)
             return [request for request in requests if not self._note(request, outcomes[request.claim_id], deadline)]
+        except StoreUnavailableError as error:
+            # Load is no fault; the messages come again.
+            logger.warning("the table did not answer in time", extra={"reason": error.reason})
+            self._count("QueuedClaims", len(requests), outcome=OUTCOME_NAMES[Busy])
+            return requests
         except FirstwriteError:
             # One item's trouble is not the other items'; its messages come again, and end as dead letters.
             logger.exception("claims on an item could not be decided")

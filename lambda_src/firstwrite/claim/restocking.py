@@ -81,10 +81,15 @@ class Restocking:
                 case Busy():
                     outcome = tried
                     breadth = max(1, breadth // 2)
-                    again = backoff.wait(deadline)
                 case _:
-                    outcome = self._refusal(adjustment, settings, before, shards, deadline)
-                    again = outcome is None and deadline.left_ms() > 0
+                    outcome = self._refusal(adjustment, settings, before, shards, deadline, write_id=write_id)
+            match outcome:
+                case Busy():
+                    again = backoff.wait(deadline)
+                case None:
+                    again = deadline.left_ms() > 0
+                case _:
+                    again = False
             if not again:
                 return outcome or Busy("conflict")
             before = shards
@@ -96,16 +101,23 @@ class Restocking:
         before: Sequence[Shard] | None,
         shards: Sequence[Shard],
         deadline: Deadline,
-    ) -> Adjusted | NotEnoughStock | TooMuch | KeyReused | None:
+        *,
+        write_id: str,
+    ) -> Adjusted | NotEnoughStock | TooMuch | KeyReused | Busy | None:
         """Return why the adjustment cannot be made, None where only a new look tells."""
         # Asked last, since a first request is the rule; a repeat may come after its units are gone again.
         made = self._store.adjusted(adjustment, deadline)
         if made is not None:
-            return Adjusted(replayed=True) if made == adjustment.add else KeyReused()
+            add, made_by = made
+            # Its own write, whose reply was lost, is no replay.
+            return Adjusted(replayed=made_by != write_id) if add == adjustment.add else KeyReused()
         if self._store.total(adjustment.item, deadline) + adjustment.add > MAX_STOCK:
             return TooMuch()
         short = is_sold_out(before, shards, -adjustment.add, settings.shards)
-        return NotEnoughStock() if short and not self._expiry.expire_item(settings, deadline) else None
+        came_back = short and self._expiry.expire_item(settings, deadline)
+        if isinstance(came_back, Busy):
+            return came_back
+        return NotEnoughStock() if short and not came_back else None
 
     def _parts(self, add: int, shards: Sequence[Shard], breadth: int) -> Mapping[int, int] | None:
         """Return how many units each shard gets, or gives; None where they have too few to give."""

@@ -263,11 +263,11 @@ class StockStore:
             return outcome
         return Busy("conflict") if outcome.current is None else records.read_claim(outcome.current)
 
-    def adjusted(self, adjustment: Adjustment, deadline: Deadline) -> int | None:
-        """Return what an adjustment added that was made under this id, None where none was."""
+    def adjusted(self, adjustment: Adjustment, deadline: Deadline) -> tuple[int, str] | None:
+        """Return what an adjustment added that was made under this id, and by which write; None where none was."""
         key = records.adjustment_key(adjustment.item, adjustment.adjustment_id)
         found = self._dynamo.get(self._table, key, deadline, consistent=True)
-        return None if found is None else records.whole(found, "add")
+        return None if found is None else (records.whole(found, "add"), str(found["write_id"]))
 
     def adjust(
         self, adjustment: Adjustment, parts: Mapping[int, int], now_ms: int, deadline: Deadline, write_id: str
