@@ -13,7 +13,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
-from botocore.exceptions import ClientError, HTTPClientError
+from botocore.exceptions import ChecksumError, ClientError, HTTPClientError, IncompleteReadError
+from botocore.parsers import ResponseParserError
 
 from firstwrite.errors import StoreUnavailableError
 
@@ -33,6 +34,8 @@ Key = Mapping[str, str]
 BACKOFF_BASE_MS = 20
 BACKOFF_CAP_MS = 500
 
+_UNHEARD = (HTTPClientError, ChecksumError, IncompleteReadError, ResponseParserError)
+"""No reply, or one that came in part: what became of the request is not known."""
 _CONFLICT = {
     "TransactionConflict",
     "TransactionConflictException",
@@ -108,7 +111,7 @@ def _transient_reason(error: Exception) -> str | None:
     A transaction that names a conflict or a throttle beside a failed condition is not final: DynamoDB stops at the
     first cause it meets, and the failed condition may have been read beside a write that was then undone.
     """
-    if isinstance(error, HTTPClientError):
+    if isinstance(error, _UNHEARD):
         return "unreachable"
     if not isinstance(error, ClientError):
         return None
@@ -164,7 +167,7 @@ class Dynamo:
         while True:
             try:
                 return method(**request)
-            except (ClientError, HTTPClientError) as error:
+            except (ClientError, *_UNHEARD) as error:
                 reason = _transient_reason(error)
                 if reason is None:
                     raise

@@ -5,7 +5,8 @@ from unittest.mock import patch
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ChecksumError, ClientError, ConnectionClosedError, IncompleteReadError
+from botocore.parsers import ResponseParserError
 from moto import mock_aws
 
 from firstwrite.clock import Deadline
@@ -17,7 +18,7 @@ from tests.support.engine import create_cache_table
 from tests.support.faults import FaultyClient, cancel, conflict, lose_reply, lose_request, throttle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mypy_boto3_dynamodb import DynamoDBClient
 
@@ -88,6 +89,31 @@ def test_a_write_whose_reply_was_lost_is_applied_and_not_its_own_rival(client: D
     assert outcome.recovered
     assert bench.client.calls == ["put_item", "put_item"]
     assert bench.tally.of("ConditionalWrites", outcome="recovered") == 1
+
+
+@pytest.mark.parametrize(
+    "heard",
+    [
+        ChecksumError(checksum_type="crc32", expected_checksum="1", actual_checksum="2"),
+        IncompleteReadError(actual_bytes=10, expected_bytes=20),
+        ResponseParserError("Unable to parse response"),
+        ConnectionClosedError(endpoint_url="injected"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_reply_that_came_in_part_is_no_reply(client: DynamoDBClient, heard: Exception) -> None:
+    """However the network cuts a reply off, the write is asked for again and recognised."""
+
+    def cut(call: Callable[[], Any]) -> Any:
+        call()
+        raise heard
+
+    bench = Bench(client, script={"put_item": [cut]})
+
+    outcome = bench.conditional.write(bench.put(by="me"), "acquire", bench.deadline())
+
+    assert isinstance(outcome, Applied)
+    assert outcome.recovered
 
 
 def test_an_update_whose_reply_was_lost_takes_effect_once(client: DynamoDBClient) -> None:
