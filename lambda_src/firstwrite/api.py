@@ -60,13 +60,18 @@ def make_app(count: Count) -> APIGatewayHttpResolver:
         count("Faults")
         return refuse(Problem(problem.INTERNAL_ERROR, "The fault was logged."))
 
-    def missing(_: Exception) -> Response[str]:
+    def missing(_: Exception | None) -> Response[str]:
         return refuse(Problem(problem.NOT_FOUND, "No route matches the method and path."))
+
+    def one_line(app: APIGatewayHttpResolver, following: Callable[..., Any]) -> Any:  # noqa: ANN401 - the framework's
+        # Its routes end with `$`, behind which a new line may still follow.
+        return missing(None) if app.current_event.path.endswith("\n") else following(app)
 
     app.exception_handler(Problem)(refuse)
     app.exception_handler(StoreUnavailableError)(busy)
     app.exception_handler(Exception)(fault)
     app.not_found(missing)
+    app.use(middlewares=[one_line])
     return app
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 Fault = Callable[[Callable[[], Any]], Any]
 
@@ -72,6 +72,11 @@ class FaultyClient:
         self._random = random.Random(7)
         self._lock = threading.Lock()
         self.calls: list[str] = []
+
+    def meet(self, script: Mapping[str, Iterable[Fault | None]]) -> None:
+        """Replace the script: what the next calls meet; nothing where it is empty."""
+        with self._lock:
+            self._script = {operation: list(faults) for operation, faults in script.items()}
 
     def __getattr__(self, operation: str) -> Any:
         method = getattr(self._client, operation)

@@ -105,8 +105,16 @@ def batch_of(*bodies: str) -> list[dict[str, Any]]:
 class ClaimFace:
     """One execution environment of the claim function, behind HTTP."""
 
-    def __init__(self, client: Any, table: str, auth: Any = "header", *, queue: FakeQueue | None = None) -> None:
-        self.clock = FakeClock()
+    def __init__(
+        self,
+        client: Any,
+        table: str,
+        auth: Any = "header",
+        *,
+        queue: FakeQueue | None = None,
+        clock: FakeClock | None = None,
+    ) -> None:
+        self.clock = clock or FakeClock()
         self.counter = Counter(client, table, self.clock)
         self.queue = queue
         environ = {"AUTH": auth, "STOCK_TABLE": table, "INTAKE_QUEUE_URL": "queue"}

@@ -10,12 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @dataclass
 class PaidApi:
-    """What the API answers next, and what it was asked."""
+    """What the API answers next, and what it was asked; `meanwhile` runs while it is at it."""
 
     url: str = ""
     status: int = 200
@@ -25,6 +25,7 @@ class PaidApi:
     redirects: dict[str, str] = field(default_factory=dict)
     takes_s: float = 0.0
     drip_s: float = 0.0
+    meanwhile: Callable[[], None] | None = None
     paths: list[str] = field(default_factory=list)
     seen: list[dict[str, str]] = field(default_factory=list)
     running: int = 0
@@ -47,6 +48,8 @@ def running_paid_api() -> Iterator[PaidApi]:
                 api.running += 1
                 api.most_at_once = max(api.most_at_once, api.running)
             time.sleep(api.takes_s)
+            if api.meanwhile:
+                api.meanwhile()
             try:
                 target = api.redirects.get(self.path)
                 self.send_response(302 if target else api.status)

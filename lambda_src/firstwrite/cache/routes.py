@@ -224,9 +224,10 @@ def _respond(api: CacheApi, served: Served, if_none_match: str | None) -> Respon
     headers = {"Age": str(max(0, now - stored.stored_at) // 1000), "Cache-Status": _cache_status(served, now)}
     if stored.etag:
         headers["ETag"] = stored.etag
-    if if_none_match and stored.etag and _matches(if_none_match, stored.etag):
-        return Response(304, headers=headers)
     answer = stored.answer
+    # Of an answer that is no success a precondition says nothing (RFC 9110, 13.2.1).
+    if if_none_match and stored.etag and not answer.negative and _matches(if_none_match, stored.etag):
+        return Response(304, headers=headers)
     body = _payload(answer.body)
     if body is None:
         if stored.overflow_key is None:

@@ -128,7 +128,7 @@ class Upstream:
         """Return RFC 9110's Retry-After, seconds or a date, as milliseconds from now; zero where it says nothing."""
         if not header:
             return 0
-        if header.isdigit():
+        if header.isascii() and header.isdigit():
             return int(header[:6]) * 1000
         try:
             until_ms = parsedate_to_datetime(header).timestamp() * 1000
