@@ -4,6 +4,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from local import emulator as emulators
 from local import fix_ups
@@ -17,13 +18,16 @@ WARM_WORKERS = AT_ONCE
 Say = Callable[[str], None]
 
 
-def up(folder: Folder, *, port: int | None = None, lifeline: bool = False, say: Say) -> dict[str, str]:
+def up(
+    folder: Folder, *, port: int | None = None, lifeline: bool = False, sources: Path | None = None, say: Say
+) -> dict[str, str]:
     """Start a local cloud, or bring a running one up to date; returns the stacks' outputs.
 
     Args:
         folder: where its state goes. A cloud that was killed here is cleaned up first.
         port: where to listen; None for any free port.
         lifeline: stop it when this process ends, however that happens.
+        sources: the file of paid APIs, None for the repository's own.
         say: told what happens, in lines for a person.
 
     Raises:
@@ -36,7 +40,7 @@ def up(folder: Folder, *, port: int | None = None, lifeline: bool = False, say: 
             if port not in (None, known.port):
                 raise LocalCloudError(f"the local cloud is up on port {known.port}; `down` it first")
             say(f"The local cloud is up on port {known.port}; deploying what changed.")
-            return _deploy(folder, known, say)
+            return _deploy(folder, known, sources, say)
         if known is not None:
             emulators.stop(known, folder)
             say("A local cloud was killed here; cleaned up.")
@@ -45,7 +49,7 @@ def up(folder: Folder, *, port: int | None = None, lifeline: bool = False, say: 
         try:
             emulator = emulators.start(folder, port, lifeline=lifeline)
             say(f"Emulator listens on 127.0.0.1:{emulator.port}.")
-            outputs = _deploy(folder, emulator, say)
+            outputs = _deploy(folder, emulator, sources, say)
         except BaseException:
             _down(folder)
             raise
@@ -53,8 +57,8 @@ def up(folder: Folder, *, port: int | None = None, lifeline: bool = False, say: 
         return outputs
 
 
-def _deploy(folder: Folder, emulator: Emulator, say: Say) -> dict[str, str]:
-    cdk = Cdk(folder, emulator)
+def _deploy(folder: Folder, emulator: Emulator, sources: Path | None, say: Say) -> dict[str, str]:
+    cdk = Cdk(folder, emulator, sources)
     with contextlib.ExitStack() as commands:
         synthesizing = commands.enter_context(cdk.synthesizing())
         if not fix_ups.is_bootstrapped(emulator):
@@ -84,9 +88,9 @@ def _down(folder: Folder) -> bool:
 
 
 @contextlib.contextmanager
-def running(folder: Folder, *, say: Say) -> Iterator[dict[str, str]]:
+def running(folder: Folder, *, sources: Path | None = None, say: Say) -> Iterator[dict[str, str]]:
     """Have a local cloud of one's own for the length of a block; it ends with this process at the latest."""
     try:
-        yield up(folder, lifeline=True, say=say)
+        yield up(folder, lifeline=True, sources=sources, say=say)
     finally:
         down(folder, say=say)

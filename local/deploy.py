@@ -37,10 +37,11 @@ def check_tools() -> None:
 
 
 class Cdk:
-    """The pinned CLI, pointed at one emulator."""
+    """The pinned CLI, pointed at one emulator. `sources` is the file of paid APIs, None for the repository's own."""
 
-    def __init__(self, folder: Folder, emulator: Emulator) -> None:
+    def __init__(self, folder: Folder, emulator: Emulator, sources: Path | None = None) -> None:
         self._folder = folder
+        self._sources = sources
         self._environment = environment(emulator.url, folder.temporary) | {
             "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
             "JSII_SILENCE_WARNING_DEPRECATED_NODE_VERSION": "1",
@@ -56,7 +57,8 @@ class Cdk:
     def synthesizing(self) -> Iterator["Command"]:
         """Synthesize stage local."""
         where = ("--context", f"stage={STAGE}", "--output", str(self._folder.assembly))
-        with self._running("synth", "--quiet", *where) as command:
+        what = ("--context", f"sources={self._sources}") if self._sources else ()
+        with self._running("synth", "--quiet", *where, *what) as command:
             yield command
 
     def deploy(self) -> dict[str, str]:

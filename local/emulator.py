@@ -180,11 +180,12 @@ def _processes(*which: str) -> list[tuple[int, str]]:
 
 
 def _wait_for_end(emulator: Emulator) -> None:
-    child = _children.get(emulator.pid)
+    child = _children.pop(emulator.pid, None)
+    if child is not None:
+        child.wait(STOP_S)
+        if child.stdin is not None:
+            child.stdin.close()
+        return
     give_up = time.monotonic() + STOP_S
     while is_running(emulator) and time.monotonic() < give_up:
         time.sleep(0.05)
-    if child is not None and child.poll() is not None:
-        del _children[emulator.pid]
-        if child.stdin is not None:
-            child.stdin.close()

@@ -3,6 +3,7 @@
 - Requests to a route queue up instead of each starting a process: 1,000 at once are answered by a few workers.
 - Workers are forks of a template (`local.forking`).
 - `POST /_firstwrite/warm` starts workers ahead of a race; `GET /_firstwrite/instance` says whose emulator this is.
+- `POST /_firstwrite/faults` makes services fail (`local.faults`), for a soak.
 
 Not limited: what functions ask of the emulated services.
 """
@@ -21,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from local import forking
+from local.faults import Faults
 from local.process import allow_open_files
 
 Scope = MutableMapping[str, Any]
@@ -196,6 +198,7 @@ def main() -> None:
     if asked.lifeline:
         end_with_stdin()
     app = Control(Gate(BasePath(emulator.app), AT_ONCE), asked.instance, lambda workers: warm(emulator, workers))
+    app_with_faults = Faults(app, emulator.runtime)
     hypercorn: Any = importlib.import_module("hypercorn.asyncio")
     config: Any = importlib.import_module("hypercorn.config").Config()
     config.bind = [f"127.0.0.1:{asked.port}"]
@@ -205,7 +208,7 @@ def main() -> None:
 
     async def serve() -> None:
         # With a trigger of our own, one that never comes, hypercorn leaves the signals alone.
-        await hypercorn.serve(app, config, shutdown_trigger=asyncio.Event().wait)
+        await hypercorn.serve(app_with_faults, config, shutdown_trigger=asyncio.Event().wait)
 
     asyncio.run(serve())
 
