@@ -106,7 +106,7 @@ WHY_MISSED = {
     "and those whose look came just before the winner was done: the next look is a backoff later. Declaring "
     "`expected_ms` removes the first kind.",
     "waiters: most reads": "An environment that has never called a source does not know how long it takes: it "
-    "looks first after 160 ms, then after about as long again each time. Once it has seen one call, or where the "
+    "looks first after 180 ms, then after about as long again each time. Once it has seen one call, or where the "
     "source declares `expected_ms`, the first look comes when the call should be over; what is then left above three "
     "are callers whose winner was held up, for 20 callers, the paid API and the engine share these cores. No profile "
     "shows it, for waiters sleep.",

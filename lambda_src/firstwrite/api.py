@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
+from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
 from firstwrite import problem
 from firstwrite.errors import StoreUnavailableError
@@ -21,7 +22,7 @@ from firstwrite.text import is_clean_text, is_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
+    from aws_lambda_powertools.utilities.typing import LambdaContext
 
     from firstwrite.observability import Count
     from firstwrite.settings import Auth
@@ -36,13 +37,27 @@ _BRACKETS = re.compile(r"[][{}]")
 _CALLER = re.compile(r"[\x21-\x7e]{1,256}")
 
 
+class _Resolver(APIGatewayHttpResolver):
+    """The framework's, but for one thing: it keeps the request it serves to itself.
+
+    The framework has one request for the whole process. Lambda gives a process one at a time; whoever runs several
+    environments in threads would see one answered with another's.
+    """
+
+    def resolve(self, event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
+        """Answer an event."""
+        self.current_event = APIGatewayProxyEventV2(dict(event))
+        self.lambda_context = context
+        return super().resolve(event, context)
+
+
 def make_app(count: Count) -> APIGatewayHttpResolver:
     """Return a resolver without routes yet, that answers every exception with a problem.
 
     Args:
         count: told of faults as `Faults`.
     """
-    app = APIGatewayHttpResolver()
+    app = _Resolver()
 
     def refuse(error: Problem) -> Response[str]:
         # What the saved query for problem types reads: the type, and nothing that the caller sent.

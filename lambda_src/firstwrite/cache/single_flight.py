@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from firstwrite.observability import Count
 
 COOLDOWN_CAP_MS = 60_000
-FIRST_LOOK_MS = 160
+FIRST_LOOK_MS = 180
 """When a waiter first looks where nothing says how long a fetch takes."""
 STORING_MS = 10
 """What storing the result adds to the fetch, about."""
@@ -298,7 +298,7 @@ class SingleFlight:
 
         The first look comes when the fetch should be over, spread a little. A later one comes after a share of the time
         waited for it so far, for what is late is late in proportion; after all of that time where nothing says how long
-        a fetch takes. A quarter of it is jitter. One comes when the lease ends. Another machine's clock only moves the
+        a fetch takes. A tenth of it is jitter. One comes when the lease ends. Another machine's clock only moves the
         first look, within its bounds.
 
         Args:
@@ -317,7 +317,7 @@ class SingleFlight:
             left_ms = max(0, min(likely_ms, record.started_at + likely_ms - now))
             return min(left_ms + STORING_MS + self._uniform(0, LOOK_SPREAD_MS), lease_left_ms)
         longest_ms = min(POLL_CAP_MS, waited_ms * (LATE_SHARE if expected_ms else 1))
-        return min(max(POLL_LEAST_MS, self._uniform(0.75, 1) * longest_ms), lease_left_ms)
+        return min(max(POLL_LEAST_MS, self._uniform(0.9, 1) * longest_ms), lease_left_ms)
 
     def _expected_ms(self, record: Record | None, policy: Policy) -> int:
         """Return how long a fetch should take, from the key's last, else the source's in this process; 0: unknown."""

@@ -96,13 +96,13 @@ def test_whoever_comes_late_to_a_fetch_waits_for_what_is_left_of_it(
 def test_where_nothing_is_known_a_fetch_of_300_ms_takes_three_reads(
     machine: Machine, owner: Machine, clock: Timetable, key: str
 ) -> None:
-    """The first look is a guess, the second comes after about as long again, and is at most a third late."""
+    """The first look is a guess, and the second comes after about as long again."""
     fetches(owner, clock, key, 300)
 
     first, second = waits(machine, key)
 
     assert FIRST_LOOK_MS + STORING_MS <= first <= FIRST_LOOK_MS + STORING_MS + LOOK_SPREAD_MS
-    assert 0.75 * first <= second <= first
+    assert 0.9 * first <= second <= first
 
 
 def test_a_process_that_waited_once_knows_how_long_the_source_takes(
@@ -127,9 +127,9 @@ def test_a_late_fetch_is_looked_for_in_proportion_to_the_wait(
     waited = first
     for paused in later:
         longest = min(POLL_CAP_MS, waited / 4)
-        assert 0.75 * longest - 0.01 <= paused <= longest + 0.01
+        assert 0.9 * longest - 0.01 <= paused <= longest + 0.01
         waited += paused
-    assert max(later) > 0.75 * POLL_CAP_MS
+    assert max(later) > 0.9 * POLL_CAP_MS
 
 
 def test_a_fetch_that_should_be_over_at_once_is_not_looked_for_all_the_time(
