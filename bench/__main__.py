@@ -113,7 +113,7 @@ def measure(endpoint: str, size: Size, *, quick: bool) -> Run:
     found: list[Row] = step("costs", lambda: costs.cache_costs(endpoint) + costs.claim_costs(endpoint))
     waited = step("waiters", lambda: waiters(endpoint, size.races))
     cold = step("cold starts", lambda: footprint.cold_starts(size.starts))
-    bundle = step("bundle", lambda: footprint.bundle_size("dev"))
+    bundle = step("bundle", lambda: footprint.bundle_size("local"))
     right = step("experiments", lambda: rightness(endpoint, size))
     hot = step("hot item", lambda: growth.hot_item(endpoint, size.hot_rounds, size.hot_claims))
     grown = step("growth", lambda: growth.growths(endpoint, *size.stored, size.growth_rounds))

@@ -98,8 +98,7 @@ def aims(measured: Measured) -> list[Aim]:
 WHY_MISSED = {
     "hit in the protocol": "What is left is botocore itself and turning one item into values; see the profile.",
     "hit through the handler": "The rest is Powertools' resolver and the metrics line; see the profile.",
-    "granted claim in the protocol": "Turning five records into values and back costs the difference; see the "
-    "profile.",
+    "granted claim in the protocol": "Turning five records into values and back costs the difference; see the profile.",
     "waiters: median": "All racers, the paid API and the engine share this machine's cores here; whoever looks first "
     "waits for a core more than for the table.",
     "waiters: p99": "The slowest are those of the first race, in which nothing is known of how long the source takes, "

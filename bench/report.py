@@ -194,7 +194,7 @@ def _footprint(run: Run) -> Iterator[str]:
             for cold in run.measured.cold
         ),
     )
-    yield f"Bundle: {bundle.unpacked_mb:.1f} MB, zipped {bundle.zipped_mb:.1f} MB.\n"
+    yield f"Bundle, compiled: {bundle.unpacked_mb:.1f} MB, zipped {bundle.zipped_mb:.1f} MB.\n"
 
 
 def _scale(run: Run) -> Iterator[str]:
