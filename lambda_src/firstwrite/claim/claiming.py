@@ -87,6 +87,7 @@ class Claiming:
         write_id = new_write_id()
         backoff = Backoff(self._clock, self._random)
         few = settings.shards > self._few and self._have_sufficed(settings.item, request.quantity)
+        searched = False  # for holds that are due; once a request, however slow the table is
         while True:
             look_at = self._random.sample(range(settings.shards), self._few) if few else range(settings.shards)
             outcome = self._look_and_try(settings, request, deadline, write_id, look_at)
@@ -96,12 +97,12 @@ class Claiming:
                     again = deadline.left_ms() > 0
                 case Busy():
                     again = backoff.wait(deadline)
-                case SoldOut() | LimitReached():
+                case SoldOut() | LimitReached() if not searched:
                     came_back = self._expiry.expire_item(settings, deadline)
                     if isinstance(came_back, Busy):
                         outcome, again = came_back, backoff.wait(deadline)
                     else:
-                        again = came_back
+                        searched = again = came_back
                 case _:
                     again = False
             if not again:

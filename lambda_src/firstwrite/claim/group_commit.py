@@ -65,6 +65,7 @@ class GroupCommit:
         group = _Group(settings, requests)
         backoff = Backoff(self._clock, self._random)
         before: Sequence[Shard] | None = None
+        searched = False
         while group.undecided:
             look = self._store.look(
                 settings,
@@ -73,11 +74,12 @@ class GroupCommit:
                 claimants=group.claimants if settings.limit_per_claimant is not None else (),
             )
             turned_away = group.judge(before, look)
-            came_back = bool(turned_away) and self._expiry.expire_item(settings, deadline)
+            came_back = bool(turned_away) and not searched and self._expiry.expire_item(settings, deadline)
             if isinstance(came_back, Busy):
                 if not backoff.wait(deadline):
                     break
                 continue
+            searched = came_back  # the next look is the last word on those, however slow the table is
             if came_back:
                 before = None
                 continue
