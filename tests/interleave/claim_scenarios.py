@@ -73,6 +73,8 @@ class Show:
         later: requests that are held at the start, and not due for long.
         queued: requests that are noted as queued at the start.
         few: shards that a claim looks at first.
+        searched: racers know of the holds that stand at the start, from an earlier search, and search for no others
+            until these come due.
         settings: limit and hold.
     """
 
@@ -85,9 +87,11 @@ class Show:
         queued: Sequence[ClaimRequest] = (),
         *,
         few: int = FEW_SHARDS,
+        searched: bool = False,
         **settings: Any,
     ) -> None:
         self._few = few
+        self._searched = searched
         self.settings = ItemSettings(ITEM, stock, shards, **settings)
         self._holds = holds
         self._later = later
@@ -117,6 +121,8 @@ class Show:
         claims = machine(seat, seat)
         claims.claiming._few = self._few
         warm(claims, self.settings)
+        if self._searched:
+            claims.expiry._nothing_due_before.put(ITEM, START_MS + NEARLY_DUE_MS)
         return claims
 
     def claims(self, *requests: ClaimRequest) -> Callable[[Seat], None]:
@@ -229,9 +235,9 @@ def all_scenarios() -> list[Scenario]:
     four = wants("four")
     both_held = Show(2, holds=[three], later=[four], hold_seconds=HOLD_S)
     big_three = wants("three", quantity=2)
-    bouncing = Show(4, shards=2, holds=[big_three], later=[four], hold_seconds=HOLD_S)
+    bouncing = Show(4, shards=2, holds=[big_three], later=[four], hold_seconds=HOLD_S, searched=True)
     glimpsed = Show(2, shards=2, few=1)
-    half_held = Show(2, shards=2, holds=[three], hold_seconds=HOLD_S)
+    half_held = Show(2, shards=2, holds=[three], hold_seconds=HOLD_S, searched=True)
     coupon = Show(4, limit_per_claimant=1)
     mine, mine_too = wants("mine", who="bob"), wants("mine-too", who="bob")
     limited = Show(2, holds=[mine], limit_per_claimant=1, hold_seconds=HOLD_S)
