@@ -12,7 +12,7 @@ CDK := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 node_modules/.bin/cdk
 OLD_ENOUGH = $(shell $(BIN)/python -c 'import datetime as d; print((d.datetime.now(d.UTC) - d.timedelta(days=$(COOL_DOWN))).strftime("%Y-%m-%dT%H:%M:%SZ"))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check audit openapi watch picture bench proof soak notice lock clean
+.PHONY: help setup demo test unit up down synth deploy diff destroy lint types check audit openapi watch picture bench proof soak mutation notice lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -67,6 +67,9 @@ proof: setup ## Every schedule of two and three racers, with faults; every seede
 
 soak: setup ## Chaos for MINUTES=5 on a local cloud: load, killed workers, lost replies; then everything must add up
 	@PYTHONPATH=lambda_src $(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+mutation: setup ## Change the protocols one place at a time and list what no test notices; takes an hour or two
+	@$(BIN)/python -m tests.mutation
 
 synth: setup ## Write cdk.out for STAGE (local, dev or prod)
 	$(CDK) synth --quiet -c stage=$(STAGE)
