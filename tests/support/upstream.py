@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -31,6 +32,13 @@ class PaidApi:
     running: int = 0
     most_at_once: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a caller that hung up."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextmanager
@@ -76,7 +84,7 @@ def running_paid_api() -> Iterator[PaidApi]:
         def log_message(self, *_: Any) -> None:
             """Keep the test output clean."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.request_queue_size = 128
     api.url = f"http://127.0.0.1:{server.server_address[1]}"
