@@ -147,7 +147,7 @@ def _when_due(
         took_s = (first.ended or second.began) - first.began
         if source.careful and (not first.heard or took_s > source.timeout_s):
             yield Violation("what may have been paid is not paid again", f"{first.line}; {second.line}", value)
-        if first.ended is None or not first.heard or took_s > source.timeout_s / 2:
+        if first.ended is None or not first.heard or took_s > source.timeout_s / 2 or _timed_out(asked, first):
             continue
         due = first.ended + (source.fresh_s if first.status in ANSWERED else source.cooldown_s)
         if second.began >= due - ROUNDING_S:
@@ -160,6 +160,15 @@ def _when_due(
         )
         if not (excused or came_late):
             yield Violation("one call until the next is due", f"{first.line}; {second.line}", value)
+
+
+def _timed_out(asked: Sequence[Asked], call: PaidCall) -> bool:
+    """Was somebody who waited for it told that it took too long? Under load a call is seen here late."""
+    return any(
+        attempt.problem == "upstream-timeout" and attempt.began <= call.began and (call.ended or 0) <= attempt.ended
+        for one in asked
+        for attempt in one.attempts
+    )
 
 
 def _operated(asked: Sequence[Asked], began: float, ended: float, *kinds: str) -> bool:

@@ -207,6 +207,8 @@ SOUND_CACHE = [
     cache([paid(1, 0), paid(2, 1)], [served(1, 0, STORED), dropped(0.5, "renew"), served(2, 1, STORED)]),
     cache([paid(1, 0, status=503), paid(2, 0.4, "r1")], [served(2, 0.4, STORED)]),
     cache([paid(1, 0, heard=False), paid(2, 0.4, "r1")], [served(2, 0.4, STORED)]),
+    # The call was on its way for so long that its caller had given up when it was answered.
+    cache([paid(1, 0.5), paid(2, 1.5, "r1")], [served(0, 0, "", status=504, problem="upstream-timeout", ended=T0 + 1)]),
     cache([paid(1, 0, heard=False), paid(2, 5)], [dropped(4), served(2, 5, STORED)], CAREFUL),
     cache(
         [paid(1, 4.6), paid(2, 3.1, "r1")],
@@ -229,6 +231,10 @@ WRONG_CACHE: list[tuple[str, Evidence]] = [
     ("a refresh has one key", cache([paid(1, 0, status=503), paid(2, 5)], [])),
     ("one call until the next is due", cache([paid(1, 0), paid(2, 0.05, "r1")], [])),
     ("one call until the next is due", cache([paid(1, 0), paid(2, 5, "r1")], [])),
+    (
+        "one call until the next is due",
+        cache([paid(1, 0.5), paid(2, 5, "r1")], [served(0, 1, "", status=504, problem="upstream-timeout")]),
+    ),
     ("one call until the next is due", cache([paid(1, 0), paid(2, 0.5, "r1")], [], struck=KILLED)),
     (
         "one call until the next is due",
