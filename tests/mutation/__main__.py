@@ -21,6 +21,7 @@ TESTS = {
     "firstwrite.cache.single_flight": [
         "tests/unit/cache/test_single_flight.py",
         "tests/unit/cache/test_waiting.py",
+        "tests/unit/cache/test_counts.py",
         "tests/unit/cache/test_routes.py",
     ],
     "firstwrite.claim.claiming": ["tests/unit/claim/test_claiming.py", "tests/unit/claim/test_holds.py"],

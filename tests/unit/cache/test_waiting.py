@@ -65,6 +65,8 @@ def waits(machine: Machine, key: str, policy: Any = PATIENT) -> list[float]:
     machine.client.calls.clear()
     served = machine.get(key, lambda _: pytest.fail("two fetch"), policy)
     assert served.how == "collapsed"
+    assert machine.tally.of("CacheMisses") == 0
+    assert machine.tally.of("CacheCollapsed", source=policy.name) >= 1
     assert machine.client.calls == ["get_item"] * (1 + len(machine.clock.slept_ms))
     return list(machine.clock.slept_ms)
 
