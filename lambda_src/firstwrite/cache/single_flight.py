@@ -325,7 +325,7 @@ class SingleFlight:
         return last_ms or round(self._typical_ms.get(policy.name, 0)) or policy.expected_ms or 0
 
     def _learn(self, policy: Policy, took_ms: int) -> None:
-        """Remember how long the source's fetches take, the latest weighing most."""
+        """Remember how long the source's fetches take, as a moving average."""
         self._typical_ms[policy.name] = 0.7 * self._typical_ms.get(policy.name, took_ms) + 0.3 * took_ms
 
     def _fetch(self, ask: Ask, flight: Flight, record: Record | None) -> Served | Failed:

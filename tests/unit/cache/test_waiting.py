@@ -10,7 +10,7 @@ from firstwrite.cache.record import Answer, Flight, Policy
 from firstwrite.cache.single_flight import FIRST_LOOK_MS, LOOK_SPREAD_MS, POLL_CAP_MS, POLL_LEAST_MS, STORING_MS
 from firstwrite.clock import Deadline
 from tests.support.clocks import FakeClock
-from tests.support.flight import Machine
+from tests.support.flight import Machine, Upstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +63,7 @@ def waits(machine: Machine, key: str, policy: Any = PATIENT) -> list[float]:
     """Let a machine ask for a key that is being fetched; return how long it paused before each look."""
     machine.clock.slept_ms.clear()
     machine.client.calls.clear()
+    machine.tally.counts.clear()
     served = machine.get(key, lambda _: pytest.fail("two fetch"), policy)
     assert served.how == "collapsed"
     assert machine.tally.of("CacheMisses") == 0
@@ -116,6 +117,20 @@ def test_a_process_that_waited_once_knows_how_long_the_source_takes(
     fetches(owner, clock, f"{key}-2", 300)
 
     assert len(waits(machine, f"{key}-2")) == 1
+
+
+def test_a_process_that_fetched_once_knows_how_long_the_source_takes(
+    machine: Machine, owner: Machine, clock: Timetable, key: str
+) -> None:
+    """Its own fetches tell it as well, as a moving average."""
+    for takes_ms in (100, 300):
+        machine.get(f"{key}-{takes_ms}", Upstream(machine.clock, b"v1", takes_ms=takes_ms), PATIENT)
+    fetches(owner, clock, key, 100)
+
+    (paused,) = waits(machine, key)
+
+    learnt_ms = 0.7 * 100 + 0.3 * 300
+    assert learnt_ms + STORING_MS <= paused <= learnt_ms + STORING_MS + LOOK_SPREAD_MS
 
 
 def test_a_late_fetch_is_looked_for_in_proportion_to_the_wait(
