@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from firstwrite.cache.record import Flight, Policy
 from firstwrite.cache.single_flight import FetchError
+from firstwrite.conditional import Busy
 from tests.support.flight import POLICY, Machine, Upstream
 
 if TYPE_CHECKING:
@@ -95,11 +98,16 @@ def test_a_shared_failure(machine: Machine, key: str) -> None:
     assert counts(machine) == {"CacheFailuresShared": 1}
 
 
-def test_a_result_that_could_not_be_stored(machine: Machine, key: str) -> None:
-    """It was paid for and will be paid for again."""
-    machine.store.complete = lambda *_: 1 / 0  # type: ignore[method-assign, assignment]
+def fails(*_: Any) -> Any:
+    raise RuntimeError("injected")
 
-    machine.get(key, Upstream(machine.clock, b"v1"))
+
+@pytest.mark.parametrize("complete", [fails, lambda *_: Busy("throttled")])
+def test_a_result_that_could_not_be_stored(machine: Machine, key: str, complete: Any) -> None:
+    """It reaches its caller, was paid for and will be paid for again."""
+    machine.store.complete = complete  # type: ignore[method-assign]
+
+    assert machine.get(key, Upstream(machine.clock, b"v1")).how == "unstored"
 
     assert counts(machine) == {"CacheMisses": 1, "ResultsNotStored": 1}
 

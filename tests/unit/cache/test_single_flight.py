@@ -211,6 +211,19 @@ def test_a_failure_is_shared_until_its_cooldown_ends_and_the_cooldown_grows(mach
     assert waits == [2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]
 
 
+def test_a_call_that_was_not_made_lengthens_no_cooldown(machine: Machine, key: str) -> None:
+    """What the spend guard refuses is tried again when it says; the first real failure after it cools down briefly."""
+    refused = FetchError("spend-limit", refused=True, retry_after_ms=40)
+    upstream = Upstream(machine.clock, refused, refused, FetchError("failed"), takes_ms=0)
+
+    waits = []
+    for _ in range(3):
+        waits.append(machine.get(key, upstream).retry_after_ms)
+        machine.clock.advance(waits[-1])
+
+    assert waits == [40, 40, POLICY.cooldown_ms]
+
+
 def test_an_upstream_that_asks_to_be_left_alone_is(machine: Machine, key: str) -> None:
     """A Retry-After longer than the cooldown is honoured."""
     failed = machine.get(key, Upstream(machine.clock, FetchError("failed", retry_after_ms=30_000)))

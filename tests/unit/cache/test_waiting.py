@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from firstwrite.cache.record import Answer, Flight, Policy
-from firstwrite.cache.single_flight import FIRST_LOOK_MS, LOOK_SPREAD_MS, POLL_CAP_MS, POLL_LEAST_MS, STORING_MS
+from firstwrite.cache.single_flight import (
+    CONTENDED_MS,
+    FIRST_LOOK_MS,
+    LOOK_SPREAD_MS,
+    POLL_CAP_MS,
+    POLL_LEAST_MS,
+    STORING_MS,
+)
 from firstwrite.clock import Deadline
+from firstwrite.conditional import Busy
 from tests.support.clocks import FakeClock
 from tests.support.flight import Machine, Upstream
 
@@ -170,6 +178,17 @@ def test_a_waiter_looks_when_the_lease_ends_and_expects_the_next_fetch_anew(
 
     assert until_the_lease_ended == 1_100
     assert 700 + STORING_MS <= next_look <= 700 + STORING_MS + LOOK_SPREAD_MS
+
+
+def test_where_load_keeps_everybody_from_a_key_it_is_tried_again_soon(machine: Machine, key: str) -> None:
+    """Nobody fetches, and acquiring met only load: another try comes within 60 ms."""
+    acquire, busy = machine.store.acquire, [Busy("throttled")]
+    machine.store.acquire = lambda *given, **named: busy.pop() if busy else acquire(*given, **named)  # type: ignore[method-assign]
+
+    assert machine.get(key, Upstream(machine.clock, b"v1"), PATIENT).how == "stored"
+
+    (paused,) = machine.clock.slept_ms
+    assert 0 <= paused <= CONTENDED_MS
 
 
 def test_nobody_sleeps_past_its_own_wait(machine: Machine, owner: Machine, clock: Timetable, key: str) -> None:

@@ -286,6 +286,37 @@ def test_after_a_few_short_shards_it_looks_again(
     assert made == [look, *[write] * tries, look, write]
 
 
+def test_a_conflict_on_a_shard_with_the_last_unit_is_another_try_on_another(
+    engine: DynamoDBClient, table: str, item: str
+) -> None:
+    """Two shards have one unit each: whoever meets somebody at one takes the other, without a new look."""
+    counter = Counter(engine, table, FakeClock(), script={"transact_write_items": [None, conflict]})
+    counter.create(item, 2, 2)
+    counter.client.calls.clear()
+
+    assert isinstance(counter.claim(item, "k"), Claimed)
+
+    assert counter.client.calls == ["get_item", "batch_get_item", "transact_write_items", "transact_write_items"]
+
+
+def test_looks_that_never_tell_end_at_the_deadline(engine: DynamoDBClient, table: str, item: str) -> None:
+    """Every shard that seemed to have stock turns out short, again and again: that is busy, and in time."""
+    short = cancel("None", "ConditionalCheckFailed")
+    counter = Counter(engine, table, FakeClock(), script={"transact_write_items": [None, *[short] * 999]})
+    counter.create(item, 100)
+    look = counter.store.look
+    started = counter.clock.elapsed_ms()
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        counter.clock.advance(500)  # type: ignore[attr-defined]
+        return look(*arguments, **named)
+
+    with patch.object(counter.store, "look", side_effect=slow):
+        assert isinstance(counter.claim(item, "k"), Busy)
+
+    assert counter.clock.elapsed_ms() - started == 10_000
+
+
 def test_every_outcome_is_counted(counter: Counter, item: str) -> None:
     """What became of claims is a metric, by outcome."""
     counter.create(item, 1)
