@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError
+
+from firstwrite.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 PREFIX = "overflow/"
 LINK_VALID_S = 300
+FIRST_SERVER_ERROR = 500
 
 
 class Overflow:
@@ -43,13 +46,21 @@ class Overflow:
         return key
 
     def get(self, key: str) -> bytes | None:
-        """Return the body under `key`, None where it has expired."""
+        """Return the body under `key`, None where it has expired.
+
+        Raises:
+            StoreUnavailableError: S3 did not answer, or not whole, or said that it is busy.
+        """
         try:
             return self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
         except ClientError as error:
             if error.response["Error"].get("Code") in {"NoSuchKey", "404"}:
                 return None
-            raise
+            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) < FIRST_SERVER_ERROR:
+                raise
+            raise StoreUnavailableError("unreachable") from error
+        except (HTTPClientError, IncompleteReadError) as error:
+            raise StoreUnavailableError("unreachable") from error
 
     def link(self, key: str, content_type: str) -> str:
         """Return an address from which the body can be read for a few minutes, for what no function could return."""

@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutError
 
 from firstwrite.cache.memory import Memory
 from firstwrite.cache.record import Answer, Flight, State, Stored
 from firstwrite.cache.single_flight import Failed, FetchError, InProgress, Served
 from firstwrite.clock import Deadline
+from firstwrite.errors import StoreUnavailableError
 from tests.support.clocks import FakeClock, SkewedClock
 from tests.support.faults import FaultyClient, lose_reply
 from tests.support.flight import POLICY, Machine, Upstream
@@ -360,13 +362,20 @@ def test_a_winner_that_may_have_paid_is_not_replaced_until_an_operator_clears_th
     assert machine.get(key, upstream, policy).how == "stored"
 
 
-@pytest.mark.parametrize(("ambiguous", "kind"), [(True, "unknown"), (False, "timeout")])
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (FetchError("timeout", ambiguous=True), "unknown"),
+        (FetchError("timeout", ambiguous=False), "timeout"),
+        (FetchError("timeout"), "timeout"),
+    ],
+)
 def test_a_call_without_an_answer_follows_the_policy_for_unknown_outcomes(
-    machine: Machine, key: str, *, ambiguous: bool, kind: str
+    machine: Machine, key: str, error: FetchError, kind: str
 ) -> None:
-    """A time-out after the request left may have been paid; one before it did not."""
+    """A time-out after the request left may have been paid; one before it, and one that says nothing of it, was not."""
     policy = replace(POLICY, on_unknown="fail")
-    upstream = Upstream(machine.clock, FetchError("timeout", ambiguous=ambiguous))
+    upstream = Upstream(machine.clock, error)
 
     assert machine.get(key, upstream, policy).kind == "timeout"
     assert machine.get(key, upstream, policy).kind == kind
@@ -509,6 +518,38 @@ def test_a_large_body_that_expired_is_fetched_again(machine: Machine, key: str) 
     assert len(upstream.flights) == 2
 
 
+def answered(status: int, code: str) -> ClientError:
+    response: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(response, "GetObject")
+
+
+@pytest.mark.parametrize(
+    ("met", "told"),
+    [
+        (answered(503, "SlowDown"), StoreUnavailableError),
+        (ReadTimeoutError(endpoint_url="injected"), StoreUnavailableError),
+        (IncompleteReadError(actual_bytes=1, expected_bytes=2), StoreUnavailableError),
+        (answered(403, "AccessDenied"), ClientError),
+    ],
+    ids=str,
+)
+def test_a_large_body_that_cannot_be_read_just_now_is_load_and_no_fault(
+    machine: Machine, key: str, met: Exception, told: type[Exception]
+) -> None:
+    """S3 that does not answer is busy; S3 that refuses is a fault. Neither is paid for again."""
+    upstream = Upstream(machine.clock, random.Random(1).randbytes(100_000))
+    machine.get(key, upstream)
+
+    def refuse(**_: Any) -> Any:
+        raise met
+
+    machine.bucket.get_object = refuse  # type: ignore[method-assign]
+    with pytest.raises(told):
+        machine.get(key, upstream)
+
+    assert len(upstream.flights) == 1
+
+
 def test_a_result_that_cannot_be_stored_reaches_its_caller_and_frees_the_key(machine: Machine, key: str) -> None:
     """The bucket fails: the caller who paid gets the bytes, the key is not left to its lease."""
     machine.bucket.put_object = lambda **_: 1 / 0  # type: ignore[method-assign, assignment]
@@ -535,8 +576,9 @@ def test_hot_keys_can_be_served_from_memory_for_a_moment(machine: Machine, key: 
     assert machine.get(key, upstream, policy).how == "hit"
     machine.flights.forget(key)
     assert machine.get(key, upstream, policy).how == "hit"
-    machine.clock.advance(POLICY.fresh_ms - 1_000)
-    assert machine.get(key, upstream, policy).stored.answer.body == b"v2"
+    assert machine.get(key, upstream, policy, renew=True).how == "stored"  # whoever wants a new result gets no memory
+    machine.clock.advance(POLICY.fresh_ms)
+    assert machine.get(key, upstream, policy).how == "stored"
 
 
 def test_memory_is_bounded_and_forgets_the_least_recently_used(clock: FakeClock) -> None:
