@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,6 +46,17 @@ def test_a_miss_a_hit_and_a_renewal(machine: Machine, key: str) -> None:
     assert counts(machine) == {"CacheHits": 1}
     machine.get(key, upstream, renew=True)
     assert counts(machine) == {"CacheRefreshes": 1}
+
+
+def test_a_hit_from_memory_is_a_hit(machine: Machine, key: str) -> None:
+    """It saves a call like any other."""
+    policy = replace(POLICY, memory_ms=1_000)
+    upstream = Upstream(machine.clock, b"v1")
+    machine.get(key, upstream, policy)
+    counts(machine)
+
+    assert machine.get(key, upstream, policy).how == "memory"
+    assert counts(machine) == {"CacheHits": 1}
 
 
 def test_a_takeover_is_no_miss(machine: Machine, key: str) -> None:
