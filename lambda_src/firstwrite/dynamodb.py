@@ -34,7 +34,7 @@ Key = Mapping[str, str]
 BACKOFF_BASE_MS = 20
 BACKOFF_CAP_MS = 500
 
-_UNHEARD = (HTTPClientError, ChecksumError, IncompleteReadError, ResponseParserError)
+UNHEARD = (HTTPClientError, ChecksumError, IncompleteReadError, ResponseParserError)
 """No reply, or one that came in part: what became of the request is not known."""
 _CONFLICT = {
     "TransactionConflict",
@@ -105,13 +105,13 @@ def cancellation_codes(error: ClientError) -> list[str]:
     return [str(reason.get("Code") or "None") for reason in reasons]
 
 
-def _transient_reason(error: Exception) -> str | None:
+def transient_reason(error: Exception) -> str | None:
     """Return why trying again may help, or None where the answer is final.
 
     A transaction that names a conflict or a throttle beside a failed condition is not final: DynamoDB stops at the
     first cause it meets, and the failed condition may have been read beside a write that was then undone.
     """
-    if isinstance(error, _UNHEARD):
+    if isinstance(error, UNHEARD):
         return "unreachable"
     if not isinstance(error, ClientError):
         return None
@@ -167,8 +167,8 @@ class Dynamo:
         while True:
             try:
                 return method(**request)
-            except (ClientError, *_UNHEARD) as error:
-                reason = _transient_reason(error)
+            except (ClientError, *UNHEARD) as error:
+                reason = transient_reason(error)
                 if reason is None:
                     raise
                 if not self._wait(reason, attempt, deadline):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError
+from botocore.exceptions import ClientError
 
+from firstwrite.dynamodb import UNHEARD, transient_reason
 from firstwrite.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 PREFIX = "overflow/"
 LINK_VALID_S = 300
-FIRST_SERVER_ERROR = 500
 
 
 class Overflow:
@@ -53,14 +53,13 @@ class Overflow:
         """
         try:
             return self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
-        except ClientError as error:
-            if error.response["Error"].get("Code") in {"NoSuchKey", "404"}:
+        except (ClientError, *UNHEARD) as error:
+            if isinstance(error, ClientError) and error.response["Error"].get("Code") in {"NoSuchKey", "404"}:
                 return None
-            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) < FIRST_SERVER_ERROR:
+            reason = transient_reason(error)
+            if reason is None:
                 raise
-            raise StoreUnavailableError("unreachable") from error
-        except (HTTPClientError, IncompleteReadError) as error:
-            raise StoreUnavailableError("unreachable") from error
+            raise StoreUnavailableError(reason) from error
 
     def link(self, key: str, content_type: str) -> str:
         """Return an address from which the body can be read for a few minutes, for what no function could return."""
