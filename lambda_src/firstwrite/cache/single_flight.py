@@ -204,7 +204,7 @@ class SingleFlight:
             if record is None or not _is_running(record, policy, now):
                 if ask.deadline.left_ms() < policy.timeout_ms + HEADROOM_MS:
                     return InProgress(retry_after_ms=1_000)
-                won = self._acquire(ask, record, unwanted)
+                won = self._acquire(ask, record)
                 if isinstance(won, Flight):
                     return self._fetch(ask, won, record)
                 if not isinstance(won, Busy):
@@ -264,14 +264,14 @@ class SingleFlight:
             self._count(_SERVED_METRICS[how], source=ask.policy.name)
         return Served(complete, how, forward)
 
-    def _acquire(self, ask: Ask, record: Record | None, unwanted: int | None) -> Flight | Record | Busy | None:
+    def _acquire(self, ask: Ask, record: Record | None) -> Flight | Record | Busy | None:
         """Try to win the key; on losing, return the record to go on with."""
         deadline = ask.deadline.within(STORE_DEADLINE_MS)
         if record and record.state is State.PROCESSING and ask.policy.on_unknown == "fail":
             self._store.declare_unknown(ask.key, record, ask.policy, deadline)
             return self._store.read(ask.key, deadline, consistent=True)
         # A result that is fresh and yet came here lacks its body, or is not wanted.
-        replacing = record.fence if record and record.state is State.COMPLETED else unwanted
+        replacing = record.fence if record and record.state is State.COMPLETED else None
         won = self._store.acquire(
             ask.key,
             new_write_id(),
@@ -307,9 +307,9 @@ class SingleFlight:
             waited_ms: how long this fetch has been waited for, zero before the first look.
             now: wall time.
         """
-        if record is None or record.state is not State.PROCESSING:
+        if record is None or not _is_running(record, policy, now):
             return self._uniform(0, CONTENDED_MS)
-        lease_left_ms = max(1, record.lease_until + policy.clock_skew_ms - now)
+        lease_left_ms = record.lease_until + policy.clock_skew_ms - now
         # The owner may know the key, this process the source; where neither does, the first look is a guess.
         expected_ms = record.expected_ms or self._expected_ms(record, policy)
         if not waited_ms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,11 +15,13 @@ from firstwrite.cache.single_flight import (
     POLL_CAP_MS,
     POLL_LEAST_MS,
     STORING_MS,
+    InProgress,
 )
 from firstwrite.clock import Deadline
 from firstwrite.conditional import Busy
 from tests.support.clocks import FakeClock
-from tests.support.flight import Machine, Upstream
+from tests.support.faults import throttle
+from tests.support.flight import POLICY, Machine, Upstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,6 +144,59 @@ def test_a_process_that_fetched_once_knows_how_long_the_source_takes(
     assert learnt_ms + STORING_MS <= paused <= learnt_ms + STORING_MS + LOOK_SPREAD_MS
 
 
+def test_a_hit_says_nothing_of_how_long_the_source_takes_now(
+    engine: DynamoDBClient, owner: Machine, clock: Timetable, table: str, key: str
+) -> None:
+    """What a stored result took may be long ago, and a hot key would drown out all others."""
+    owner.get(f"{key}-hot", Upstream(clock, b"v1", takes_ms=4_000), PATIENT)
+    newcomer = Machine(engine, table, clock)
+    newcomer.get(f"{key}-hot", lambda _: pytest.fail("a hit fetches"), PATIENT)
+    fetches(owner, clock, key, 1_000)
+
+    first, *_ = waits(newcomer, key)
+
+    assert FIRST_LOOK_MS + STORING_MS <= first <= FIRST_LOOK_MS + STORING_MS + LOOK_SPREAD_MS
+
+
+def expectation(machine: Machine, key: str, policy: Policy) -> int:
+    """Let a machine fetch; return how long it says that will take."""
+    said: list[int] = []
+
+    def look(_: Flight) -> Answer:
+        record = machine.store.read(key, Deadline.after(machine.clock, 1_000))
+        assert record is not None
+        said.append(record.expected_ms)
+        return Answer(200, "text/plain", b"v2")
+
+    assert machine.get(key, look, policy).how == "stored"
+    return said[0]
+
+
+def test_an_owner_says_how_long_its_fetch_should_take(
+    engine: DynamoDBClient, machine: Machine, clock: Timetable, table: str, key: str
+) -> None:
+    """As long as the key's last, else as the source's in this process, else as its policy guesses, else nothing."""
+    guess = replace(PATIENT, expected_ms=250)
+    machine.get(key, Upstream(machine.clock, b"v1", takes_ms=700), PATIENT)
+    clock.advance(PATIENT.fresh_ms)
+
+    assert expectation(machine, f"{key}-new", guess) == 700
+    assert expectation(Machine(engine, table, clock), key, guess) == 700
+    assert expectation(Machine(engine, table, clock), f"{key}-newer", guess) == 250
+    assert expectation(Machine(engine, table, clock), f"{key}-newest", PATIENT) == 0
+
+
+def test_where_the_owner_does_not_know_the_keys_last_fetch_counts(
+    machine: Machine, owner: Machine, clock: Timetable, key: str
+) -> None:
+    """It stands in the record while the key is fetched again."""
+    fetches(owner, clock, key, 700)
+    clock.advance(700 + PATIENT.fresh_ms)
+    fetches(owner, clock, key, 700, expected_ms=0)
+
+    assert len(waits(machine, key)) == 1
+
+
 def test_a_late_fetch_is_looked_for_in_proportion_to_the_wait(
     machine: Machine, owner: Machine, clock: Timetable, key: str
 ) -> None:
@@ -191,10 +247,106 @@ def test_where_load_keeps_everybody_from_a_key_it_is_tried_again_soon(machine: M
     assert 0 <= paused <= CONTENDED_MS
 
 
-def test_nobody_sleeps_past_its_own_wait(machine: Machine, owner: Machine, clock: Timetable, key: str) -> None:
+def test_a_lease_that_is_over_and_cannot_be_taken_over_for_load_is_no_reason_to_hurry(
+    machine: Machine, key: str
+) -> None:
+    """As where there is no record: the next try comes after a random pause."""
+    machine.acquire(key, "dead")
+    machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
+    machine.flights._uniform = lambda _, most: most
+    acquire, busy = machine.store.acquire, [Busy("throttled")]
+    machine.store.acquire = lambda *given, **named: busy.pop() if busy else acquire(*given, **named)  # type: ignore[method-assign]
+
+    assert machine.get(key, Upstream(machine.clock, b"v1")).how == "stored"
+
+    assert machine.clock.slept_ms == [CONTENDED_MS]
+
+
+@pytest.mark.parametrize("patience_ms", [250, 1])
+def test_nobody_sleeps_past_its_own_wait(
+    machine: Machine, owner: Machine, clock: Timetable, key: str, patience_ms: int
+) -> None:
     """With 250 ms of patience and a fetch of a second, the caller is told after 250 ms."""
     fetches(owner, clock, key, 1_000, expected_ms=1_000)
 
-    machine.get(key, lambda _: pytest.fail("two fetch"), PATIENT, wait_ms=250)
+    machine.get(key, lambda _: pytest.fail("two fetch"), PATIENT, wait_ms=patience_ms)
 
-    assert machine.clock.slept_ms == [250]
+    assert machine.clock.slept_ms == [patience_ms]
+
+
+def test_a_look_that_meets_load_is_made_again(machine: Machine, owner: Machine, clock: Timetable, key: str) -> None:
+    """A waiter gets its answer though the table throttles it meanwhile."""
+    fetches(owner, clock, key, 300, expected_ms=300)
+    machine.client.meet({"get_item": [None, throttle]})
+
+    assert machine.get(key, lambda _: pytest.fail("two fetch"), PATIENT).how == "collapsed"
+
+
+@pytest.mark.parametrize(
+    ("lease_left_ms", "told_ms"), [(500, 1_000), (1_500, 1_500), (30_000, PATIENT.timeout_ms)], ids=str
+)
+def test_who_gives_up_is_told_to_come_back_when_the_lease_ends(
+    machine: Machine, owner: Machine, key: str, lease_left_ms: int, told_ms: int
+) -> None:
+    """Not within a second, and not later than a call may take."""
+    owner.acquire(key, "owner", replace(PATIENT, lease_ms=lease_left_ms + 10))
+
+    assert machine.get(key, lambda _: pytest.fail("two fetch"), PATIENT, wait_ms=10) == InProgress(told_ms)
+
+
+def test_who_gives_up_on_a_key_that_nobody_has_is_told_to_come_back_in_a_second(machine: Machine, key: str) -> None:
+    """Load kept the key from everybody: there is no lease to wait for."""
+    machine.store.acquire = lambda *_, **__: Busy("throttled")  # type: ignore[method-assign]
+
+    assert machine.get(key, lambda _: pytest.fail("nobody has the key"), wait_ms=200) == InProgress(1_000)
+
+
+def test_a_lease_is_over_in_its_last_millisecond(machine: Machine, key: str) -> None:
+    """Reader and write agree on when that is, so nobody waits for a lease that could be taken over."""
+    machine.acquire(key, "dead")
+    machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
+
+    assert machine.get(key, Upstream(machine.clock, b"v1")).how == "stored"
+    assert machine.clock.slept_ms == []
+
+
+def test_who_loses_to_a_finished_fetch_is_answered_by_the_write_that_failed(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """Another machine fetches and stores between a caller's read and its write: no pause, no second read."""
+    rival = Machine(engine, table, machine.clock)
+
+    def beaten(call: Callable[[], Any]) -> Any:
+        assert rival.get(key, Upstream(machine.clock, b"v1")).how == "stored"
+        return call()
+
+    machine.client.meet({"update_item": [beaten]})
+
+    assert machine.get(key, lambda _: pytest.fail("two fetch")).how == "hit"
+    assert machine.client.calls == ["get_item", "update_item"]
+    assert machine.clock.slept_ms == []
+
+
+def test_only_the_first_look_may_be_out_of_date(machine: Machine, owner: Machine, clock: Timetable, key: str) -> None:
+    """A hit is read at half the price; whoever waits, renews or has settled a key needs what stands there now."""
+    read, asked = machine.store.read, []
+
+    def recorded(key: str, deadline: Deadline, *, consistent: bool) -> Any:
+        asked.append(consistent)
+        return read(key, deadline, consistent=consistent)
+
+    def reads(key: str, policy: Policy = PATIENT, **options: Any) -> list[bool]:
+        asked.clear()
+        machine.get(key, Upstream(clock, b"v1"), policy, **options)
+        return list(asked)
+
+    machine.store.read = recorded  # type: ignore[method-assign, assignment]
+    fetches(owner, clock, key, 100, expected_ms=100)
+    careful = replace(PATIENT, on_unknown="fail")
+    owner.acquire(f"{key}-unknown", "dead", replace(careful, lease_ms=0, clock_skew_ms=0))
+
+    assert reads(key) == [False, True]
+    assert reads(key) == [False]
+    assert reads(key, renew=True) == [True]
+    clock.advance(PATIENT.clock_skew_ms)
+    assert reads(f"{key}-unknown", careful) == [False, True]
