@@ -260,6 +260,7 @@ def test_a_failed_condition_beside_a_conflict_is_tried_again_and_then_decided(cl
     [
         (("ValidationError", "None"), "ValidationError, None"),
         (("ItemCollectionSizeLimitExceeded", "None"), "ItemCollectionSizeLimitExceeded, None"),
+        (("ConditionalCheckFailed", "ValidationError"), "ConditionalCheckFailed, ValidationError"),
         ((), "no reason given"),
     ],
 )

@@ -3,17 +3,19 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutError
 
 from firstwrite.cache.memory import Memory
 from firstwrite.cache.record import Answer, Flight, State, Stored
-from firstwrite.cache.single_flight import Failed, FetchError, InProgress, Served
+from firstwrite.cache.single_flight import HEADROOM_MS, Failed, FetchError, InProgress, Served
 from firstwrite.clock import Deadline
+from firstwrite.conditional import Busy
 from firstwrite.errors import StoreUnavailableError
 from tests.support.clocks import FakeClock, SkewedClock
-from tests.support.faults import FaultyClient, lose_reply
+from tests.support.faults import FaultyClient, lose_reply, throttle
 from tests.support.flight import POLICY, Machine, Upstream
 
 if TYPE_CHECKING:
@@ -106,6 +108,30 @@ def test_a_late_winner_does_not_replace_the_newer_result_and_its_caller_is_answe
     assert machine.tally.of("LateWinners") == 1
     assert machine.get(key, newer).stored.answer.body == b"v2"
     assert len(newer.flights) == 1
+
+
+@pytest.mark.parametrize("meanwhile", ["being fetched", "invalidated", "deleted"])
+def test_a_late_winner_keeps_its_answer_where_no_newer_one_stands(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str, meanwhile: str
+) -> None:
+    """The old result is still in the record while others fetch; it is not what this caller paid for."""
+    machine.get(key, Upstream(machine.clock, b"v0"))
+    machine.clock.advance(POLICY.fresh_ms)
+    late = Answer(200, "text/plain", b"v1")
+
+    def stalls(_: Flight) -> Answer:
+        machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
+        if meanwhile == "being fetched":
+            machine.acquire(key, "other")
+        elif meanwhile == "invalidated":
+            machine.store.invalidate(key, Deadline.after(machine.clock, 1_000))
+        else:
+            engine.delete_item(TableName=table, Key={"pk": {"S": key}})
+        return late
+
+    now = machine.clock.now_ms() + POLICY.lease_ms + POLICY.clock_skew_ms
+    assert machine.get(key, stalls) == Served(Stored(late, "", now, now, now), "unstored", "stale")
+    assert machine.tally.of("LateWinners", source="rates") == 1
 
 
 def test_a_late_loser_does_not_spoil_the_newer_result(
@@ -226,6 +252,17 @@ def test_a_call_that_was_not_made_lengthens_no_cooldown(machine: Machine, key: s
     assert waits == [40, 40, POLICY.cooldown_ms]
 
 
+def test_a_call_that_was_not_made_is_not_tried_again_before_it_says(machine: Machine, key: str) -> None:
+    """The refusal is shared until then."""
+    upstream = Upstream(machine.clock, FetchError("spend-limit", refused=True, retry_after_ms=40), takes_ms=0)
+
+    machine.get(key, upstream)
+    machine.clock.advance(39)
+
+    assert machine.get(key, upstream) == Failed("spend-limit", 1)
+    assert len(upstream.flights) == 1
+
+
 def test_an_upstream_that_asks_to_be_left_alone_is(machine: Machine, key: str) -> None:
     """A Retry-After longer than the cooldown is honoured."""
     failed = machine.get(key, Upstream(machine.clock, FetchError("failed", retry_after_ms=30_000)))
@@ -240,8 +277,66 @@ def test_a_fetcher_that_raises_reaches_its_caller_and_leaves_a_failed_record(mac
 
     record = machine.store.read(key, Deadline.after(machine.clock, 1_000))
     assert record is not None
-    assert record.state is State.FAILED
+    assert (record.state, record.failure) == (State.FAILED, "failed")
     assert record.stored is None
+
+
+@pytest.mark.parametrize(
+    ("on_unknown", "shared"), [("retry", Failed("failed", POLICY.cooldown_ms)), ("fail", Failed("unknown", None))]
+)
+def test_a_fetcher_that_raises_may_have_paid(machine: Machine, key: str, on_unknown: Any, shared: Failed) -> None:
+    """Nobody knows what it had done by then, so its failure is shared as the policy for unknown outcomes says."""
+    policy = replace(POLICY, on_unknown=on_unknown)
+    with pytest.raises(ZeroDivisionError):
+        machine.get(key, Upstream(machine.clock, ZeroDivisionError()), policy)
+
+    assert machine.get(key, lambda _: pytest.fail("fetched again"), policy) == shared
+
+
+@pytest.mark.parametrize(
+    "loaded",
+    [{"get_item": [throttle]}, {"update_item": [throttle]}, {"update_item": [None, throttle]}],
+    ids=["reading", "acquiring", "failing"],
+)
+def test_a_call_that_meets_load_is_made_again(
+    engine: DynamoDBClient, table: str, clock: FakeClock, key: str, loaded: Any
+) -> None:
+    """The failure is shared all the same, or all who wait would wait for a dead lease."""
+    machine = Machine(FaultyClient(engine, script=loaded), table, clock)
+    upstream = Upstream(clock, FetchError("failed"))
+
+    for _ in range(2):
+        assert machine.get(key, upstream).kind == "failed"
+    assert len(upstream.flights) == 1
+
+
+@pytest.mark.parametrize("loaded", [{"update_item": [throttle]}, {"get_item": [None, throttle]}], ids=str)
+def test_an_unknown_outcome_that_meets_load_is_settled_all_the_same(
+    engine: DynamoDBClient, table: str, clock: FakeClock, key: str, loaded: Any
+) -> None:
+    """Declaring it and reading what came of that are made again."""
+    policy = replace(POLICY, on_unknown="fail")
+    Machine(engine, table, clock).acquire(key, "dead", policy)
+    clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
+    machine = Machine(FaultyClient(engine, script=loaded), table, clock)
+
+    assert machine.get(key, lambda _: pytest.fail("paid twice"), policy) == Failed("unknown", None)
+
+
+def test_whoever_waited_shares_a_failure_that_may_be_tried_again_at_once(machine: Machine, key: str) -> None:
+    """Without a cooldown the next caller fetches; those who waited for this fetch have their answer."""
+    policy = replace(POLICY, cooldown_ms=0)
+    flight = machine.acquire(key, "owner", policy)
+    sleep_ms = machine.clock.sleep_ms
+
+    def fails_meanwhile(duration_ms: float) -> None:
+        sleep_ms(duration_ms)
+        machine.store.fail(flight, "failed", 1, machine.clock.now_ms(), Deadline.after(machine.clock, 1_000))
+        machine.clock.advance(5)
+
+    machine.clock.sleep_ms = fails_meanwhile
+
+    assert machine.get(key, lambda _: pytest.fail("fetched again"), policy) == Failed("failed", 0)
 
 
 def test_a_negative_answer_is_kept_briefly(machine: Machine, key: str) -> None:
@@ -305,6 +400,28 @@ def test_no_paid_call_is_started_that_could_not_end_in_time(machine: Machine, ke
     assert machine.store.read(key, Deadline.after(machine.clock, 1_000)) is None
 
 
+def test_a_paid_call_that_can_just_end_in_time_is_started(machine: Machine, key: str) -> None:
+    """A millisecond decides: with less left than the call and storing its result may take, come back in a second."""
+    upstream = Upstream(machine.clock, b"v1")
+    enough_ms = POLICY.timeout_ms + HEADROOM_MS
+
+    assert machine.get(key, upstream, time_left_ms=enough_ms - 1) == InProgress(1_000)
+    assert machine.get(key, upstream, time_left_ms=enough_ms).how == "stored"
+
+
+def test_an_answer_says_why_it_was_fetched(machine: Machine, key: str) -> None:
+    """There was none, not even after a failure; the one there was had become stale; the caller asked for a new one."""
+    good = Upstream(machine.clock, b"v1")
+    machine.get(key, Upstream(machine.clock, FetchError("failed")))
+    machine.clock.advance(POLICY.cooldown_ms)
+
+    assert machine.get(key, good).forward == "miss"
+    assert machine.get(key, good).forward == "miss"
+    machine.clock.advance(POLICY.fresh_ms)
+    assert machine.get(key, good).forward == "stale"
+    assert machine.get(key, good, renew=True).forward == "request"
+
+
 def test_a_lease_ends_however_much_time_the_function_has(machine: Machine, key: str) -> None:
     """The lease comes from the policy, never from the function's time."""
     leases = []
@@ -353,8 +470,10 @@ def test_a_winner_that_may_have_paid_is_not_replaced_until_an_operator_clears_th
     machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
     upstream = Upstream(machine.clock, b"v1")
 
-    for _ in range(3):
+    for calls in (["get_item", "update_item", "get_item"], ["get_item"], ["get_item"]):
+        machine.client.calls.clear()
         assert machine.get(key, upstream, policy) == Failed("unknown", None)
+        assert machine.client.calls == calls
         machine.clock.advance(86_400_000)
     assert upstream.flights == []
 
@@ -377,7 +496,8 @@ def test_a_call_without_an_answer_follows_the_policy_for_unknown_outcomes(
     policy = replace(POLICY, on_unknown="fail")
     upstream = Upstream(machine.clock, error)
 
-    assert machine.get(key, upstream, policy).kind == "timeout"
+    fetched = machine.get(key, upstream, policy)
+    assert fetched == Failed("timeout", None if kind == "unknown" else POLICY.cooldown_ms)
     assert machine.get(key, upstream, policy).kind == kind
     assert len(upstream.flights) == 1
 
@@ -440,7 +560,7 @@ def test_a_renewal_that_lost_to_another_takes_its_result(
     machine.client._script["update_item"] = [other_renews_first]
     served = machine.get(key, upstream, renew=True)
 
-    assert (served.how, served.stored.answer.body) == ("collapsed", b"v2")
+    assert (served.how, served.forward, served.stored.answer.body) == ("collapsed", "request", b"v2")
     assert len(upstream.flights) == 2
 
 
@@ -471,7 +591,14 @@ def test_a_stale_result_is_served_while_somebody_renews_it_and_past_its_time_is_
     machine.clock.advance(policy.fresh_ms)
     machine.acquire(key, "renewing", policy)
 
-    assert machine.get(key, Upstream(machine.clock, b"v2"), policy, wait_ms=0).how == "stale"
+    served = machine.get(
+        key,
+        Upstream(machine.clock, b"v2"),
+        policy,
+        wait_ms=0,
+        renew_later=lambda: pytest.fail("it is being renewed"),
+    )
+    assert served.how == "stale"
     machine.clock.advance(5_000)
     machine.acquire(key, "renewing again", policy)
     assert isinstance(machine.get(key, Upstream(machine.clock, b"v2"), policy, wait_ms=0), InProgress)
@@ -486,6 +613,24 @@ def test_the_winner_too_gets_the_old_result_when_its_fetch_fails(machine: Machin
     served = machine.get(key, Upstream(machine.clock, FetchError("failed")), policy)
 
     assert (served.how, served.stored.answer.body) == ("stale", b"v1")
+
+
+@pytest.mark.parametrize(("past_ms", "how"), [(-1, "stale"), (0, None)])
+def test_an_old_result_is_served_until_its_time_is_over(
+    machine: Machine, key: str, past_ms: int, how: str | None
+) -> None:
+    """What counts is when the fetch has failed, to the millisecond."""
+    policy = replace(POLICY, stale_ms=600_000)
+    stored = machine.get(key, Upstream(machine.clock, b"v1"), policy).stored
+    machine.clock.advance(policy.fresh_ms)
+
+    def fails(_: Flight) -> Answer:
+        machine.clock.advance(stored.stale_until - machine.clock.now_ms() + past_ms)
+        raise FetchError("failed")
+
+    served = machine.get(key, fails, policy)
+
+    assert (served.how if isinstance(served, Served) else None) == how
 
 
 @pytest.mark.parametrize("size", [65_000, 70_000, 399 * 1024, 400 * 1024, 401 * 1024, 5_000_000])
@@ -560,25 +705,63 @@ def test_a_result_that_cannot_be_stored_reaches_its_caller_and_frees_the_key(mac
     assert (served.how, served.stored.answer.body) == ("unstored", body)
     record = machine.store.read(key, Deadline.after(machine.clock, 1_000))
     assert record is not None
-    assert record.state is State.FAILED
+    assert (record.state, record.failure) == (State.FAILED, "failed")
 
 
 def test_hot_keys_can_be_served_from_memory_for_a_moment(machine: Machine, key: str) -> None:
     """With memory on, a hit reads nothing; it ends after memory_ms and does not outlive freshness."""
     policy = replace(POLICY, memory_ms=1_000)
     upstream = Upstream(machine.clock, b"v1", b"v2")
-    machine.get(key, upstream, policy)
+    stored = machine.get(key, upstream, policy).stored
     machine.client.calls.clear()
 
-    assert machine.get(key, upstream, policy).how == "memory"
+    assert machine.get(key, upstream, policy) == Served(stored, "memory")
     assert machine.client.calls == []
     machine.clock.advance(1_000)
     assert machine.get(key, upstream, policy).how == "hit"
+    assert machine.get(key, upstream, policy).how == "memory"
     machine.flights.forget(key)
     assert machine.get(key, upstream, policy).how == "hit"
     assert machine.get(key, upstream, policy, renew=True).how == "stored"  # whoever wants a new result gets no memory
     machine.clock.advance(POLICY.fresh_ms)
     assert machine.get(key, upstream, policy).how == "stored"
+
+
+def test_what_others_fetched_is_remembered_and_what_is_no_fresh_result_is_not(
+    engine: DynamoDBClient, machine: Machine, table: str, key: str
+) -> None:
+    """A collapsed answer serves the next caller; a stale one, one that could not be stored and a failure do not."""
+    policy = replace(POLICY, memory_ms=1_000, stale_ms=600_000)
+    other = Machine(engine, table, machine.clock)
+    upstream = Upstream(machine.clock, b"v1")
+    machine.get(key, upstream, policy)
+    machine.clock.advance(policy.fresh_ms)
+
+    for _ in range(2):
+        assert machine.get(key, upstream, policy, renew_later=lambda: None).how == "stale"
+
+    def other_first(call: Callable[[], Any]) -> Any:
+        other.get(key, upstream, policy, renew=True)
+        return call()
+
+    machine.client.meet({"update_item": [other_first]})
+    assert machine.get(key, upstream, policy, renew=True).how == "collapsed"
+    assert machine.get(key, upstream, policy).how == "memory"
+
+    with patch.object(machine.store, "complete", return_value=Busy("throttled")):
+        assert machine.get(f"{key}-2", upstream, policy).how == "unstored"
+    assert isinstance(machine.get(f"{key}-2", upstream, policy, wait_ms=0), InProgress)
+
+    failing = Upstream(machine.clock, FetchError("failed"))
+    for _ in range(2):
+        assert isinstance(machine.get(f"{key}-3", failing, policy), Failed)
+
+
+def test_without_memory_nothing_is_kept_in_it(machine: Machine, key: str) -> None:
+    """A source that does not ask for it takes no room from those that do."""
+    with patch.object(Memory, "put") as put:
+        machine.get(key, Upstream(machine.clock, b"v1"))
+    put.assert_not_called()
 
 
 def test_memory_is_bounded_and_forgets_the_least_recently_used(clock: FakeClock) -> None:

@@ -195,6 +195,47 @@ def test_load_that_does_not_end_is_busy_and_never_sold_out(
     assert counter.available(item) == 100
 
 
+def test_load_that_ends_is_waited_out(engine: DynamoDBClient, table: str, item: str) -> None:
+    """An item of one shard leaves nothing else to try: each try is one attempt, and follows a pause and a new look."""
+    conflicts = [cancel("TransactionConflict", "None")] * 3
+    counter = Counter(engine, table, FakeClock(), script={"transact_write_items": [None, *conflicts]})
+    counter.create(item, 1)
+    counter.client.calls.clear()
+
+    assert isinstance(counter.claim(item, "k"), Claimed)
+
+    assert counter.client.calls == ["get_item", *["batch_get_item", "transact_write_items"] * 4]
+    assert len(counter.clock.slept_ms) == 3  # type: ignore[attr-defined]
+
+
+def test_settings_that_cannot_be_read_at_first_are_read_again(engine: DynamoDBClient, table: str, item: str) -> None:
+    """A throttle before anything is decided is no answer either."""
+    counter = Counter(engine, table, FakeClock(), script={"get_item": [throttle]})
+    counter.create(item, 1)
+
+    assert isinstance(counter.claim(item, "k"), Claimed)
+
+
+def test_a_repeat_that_meets_its_claim_in_the_write_is_answered_by_it(
+    engine: DynamoDBClient, table: str, item: str
+) -> None:
+    """The same request came to two machines, and the other was quicker: its claim comes with the refusal."""
+    other = Counter(engine, table, FakeClock())
+
+    def other_first(call: Any) -> Any:
+        assert isinstance(other.claim(item, "k"), Claimed)
+        return call()
+
+    counter = Counter(engine, table, FakeClock(), script={"transact_write_items": [None, other_first]})
+    counter.create(item, 5)
+    counter.client.calls.clear()
+
+    assert isinstance(counter.claim(item, "k"), Replayed)
+
+    assert counter.client.calls == ["get_item", "batch_get_item", "transact_write_items"]
+    assert counter.available(item) == 4
+
+
 def test_a_claim_is_two_round_trips_and_sold_out_and_replay_are_one_without_a_write(
     counter: Counter, item: str
 ) -> None:
@@ -312,7 +353,7 @@ def test_looks_that_never_tell_end_at_the_deadline(engine: DynamoDBClient, table
         return look(*arguments, **named)
 
     with patch.object(counter.store, "look", side_effect=slow):
-        assert isinstance(counter.claim(item, "k"), Busy)
+        assert counter.claim(item, "k") == Busy("conflict")
 
     assert counter.clock.elapsed_ms() - started == 10_000
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
@@ -210,6 +211,22 @@ def test_nobody_is_turned_away_for_a_hold_that_is_due(counter: Counter, item: st
 
     assert isinstance(counter.claim(item, "later"), Claimed)
     assert counts(counter, item) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(("busy_for", "expected"), [(3, Claimed), (9_999, Busy)])
+def test_a_due_hold_that_meets_load_is_brought_back_when_it_can_be(
+    counter: Counter, item: str, busy_for: int, expected: type
+) -> None:
+    """Until then nobody is told sold out; after the deadline, come again."""
+    held(counter, item, 1)
+    pass_deadline(counter)
+    expire_item, load = counter.protocols.expiry.expire_item, [Busy("throttled")] * busy_for
+
+    def loaded(*given: Any) -> Any:
+        return load.pop() if load else expire_item(*given)
+
+    with patch.object(counter.protocols.expiry, "expire_item", side_effect=loaded):
+        assert isinstance(counter.claim(item, "later"), expected)
 
 
 def test_no_claimant_is_at_the_limit_for_a_hold_that_is_due(counter: Counter, item: str) -> None:
