@@ -68,7 +68,7 @@ proof: setup ## Every schedule of two and three racers, with faults; every seede
 soak: setup ## Chaos for MINUTES=5 on a local cloud: load, killed workers, lost replies; then everything must add up
 	@PYTHONPATH=lambda_src $(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-mutation: setup ## Change the protocols one place at a time and list what no test notices; takes an hour or two
+mutation: setup ## Change the protocols one place at a time and list what no test notices; half an hour
 	@$(BIN)/python -m tests.mutation
 
 synth: setup ## Write cdk.out for STAGE (local, dev or prod)

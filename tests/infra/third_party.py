@@ -26,6 +26,7 @@ more function, of aws-cdk-lib (Apache-2.0), which empties the bucket when the st
 
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ]+)(?: ; (.*?))? \\$", re.MULTILINE)
 _SPDX = {
+    "All contributions towards LibCST are MIT licensed.": "MIT AND PSF-2.0 AND Apache-2.0",  # by its LICENSE, by file
     "Apache 2.0": "Apache-2.0",
     "Apache License": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
@@ -43,9 +44,10 @@ _SAYS_NOTHING = {"", "Dual License", "UNKNOWN"}
 
 
 def locked(file: str) -> dict[str, str]:
-    """Return the versions that a lock file pins on the systems this project runs on."""
+    """Return the versions that a lock file pins on the systems this project runs on, whichever its Python is."""
     pinned = _PINNED.findall((ROOT / file).read_text(encoding="utf-8"))
-    return {name: version for name, version, marker in pinned if "win32" not in marker}
+    elsewhere = ("win32", "python_full_version")
+    return {name: version for name, version, marker in pinned if not any(each in marker for each in elsewhere)}
 
 
 def licence_of(package: Distribution) -> str:

@@ -1,77 +1,76 @@
-"""`python -m tests.mutation`: changes the heart of the code, one place at a time, and lists what no test notices.
+"""`python -m tests.mutation`: changes the protocols one place at a time, and lists what no test notices.
 
-Not part of `make test`: it runs the tests of a module once for each of its mutants.
+mutmut makes the mutants and asks the unit tests about each. What no test notices must be explained in `explained.py`.
+Not part of `make test`: it takes half an hour. Names of mutants as arguments, such as `firstwrite.claim.*`, ask about
+those again and keep what is known of the others.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
+import re
+import shutil
 import subprocess
 import sys
-import tempfile
+from collections import Counter
 from pathlib import Path
 
-from tests.mutation.mutate import mutants, unchanged
+from tests.mutation.explained import EXPLAINED
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 120
-TESTS = {
-    "firstwrite.conditional": ["tests/interleave/test_outcomes.py", "tests/unit/test_conditional.py"],
-    "firstwrite.cache.single_flight": [
-        "tests/unit/cache/test_single_flight.py",
-        "tests/unit/cache/test_waiting.py",
-        "tests/unit/cache/test_counts.py",
-        "tests/unit/cache/test_routes.py",
-    ],
-    "firstwrite.claim.claiming": ["tests/unit/claim/test_claiming.py", "tests/unit/claim/test_holds.py"],
-}
-PROOF = "tests/interleave/test_proof.py::test_no_schedule_breaks_an_invariant"
-"""Asked last, for it takes longest."""
-RACES = {
-    "firstwrite.conditional": "cache-spend or claim-last or hold-settle",
-    "firstwrite.cache.single_flight": "cache-two-faults or cache-renew or cache-unknown",
-    "firstwrite.claim.claiming": "hold-due-claimed or claim- and not claim-three",
-}
+FOLDER = ROOT / ".local" / "mutation"
+NOTICED = {"killed", "timeout"}
+_RESULT = re.compile(r"^\s*(\S+): (.+)$", re.MULTILINE)
 
 
 def main() -> int:
-    """Run all mutants of the chosen modules; return how many survived."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("--only", default="", help="modules whose name contains this")
-    survived = 0
-    for module in (name for name in TESTS if parser.parse_args().only in name):
-        path = ROOT / "lambda_src" / Path(*module.split(".")).with_suffix(".py")
-        made = mutants(path.read_text())
-        if _is_killed(module, unchanged(path.read_text())):
-            _say(f"{module}: its tests fail as it is, so they say nothing of mutants")
-            return 2
-        alive = 0
-        for about, source in made:
-            if not _is_killed(module, source):
-                alive += 1
-                _say(f"survived: {module}, {about}")
-        survived += alive
-        _say(f"{module}: {len(made) - alive} of {len(made)} mutants killed")
-    return 1 if survived else 0
+    """Run the mutants; return 1 if one survived that nothing explains, or an explanation explains nothing."""
+    if not sys.argv[1:]:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+    _prepare()
+    _mutmut("run", *sys.argv[1:], quiet=False)
+    results = dict(_RESULT.findall(_mutmut("results", "--all", "true")))
+    survived = {name: _change(_mutmut("show", name)) for name, result in results.items() if result not in NOTICED}
+    unexplained = {name: change for name, change in survived.items() if change not in EXPLAINED}
+    for name, change in unexplained.items():
+        _say(f"{results[name]}: {name}\n  {change}")
+    idle = EXPLAINED.keys() - survived.values()
+    for change in sorted(idle):
+        _say(f"explained, and yet noticed or gone:\n  {change}")
+    count = Counter(results.values())
+    noticed = sum(count[result] for result in NOTICED)
+    _say(f"{noticed} of {len(results)} mutants killed; {len(survived) - len(unexplained)} of {len(survived)} explained")
+    return 1 if unexplained or idle else 0
 
 
-def _is_killed(module: str, source: str) -> bool:
-    with tempfile.TemporaryDirectory(prefix="firstwrite-mutant-") as folder:
-        file = Path(folder, "mutant.py")
-        file.write_text(source)
-        environ = {**os.environ, "FIRSTWRITE_MUTANT": f"{module}={file}", "PYTHONDONTWRITEBYTECODE": "1"}
-        common = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "tests.mutation.plugin", "-p", "no:cacheprovider"]
-        for tests in (TESTS[module], [PROOF, "-k", RACES[module]]):
-            try:
-                run = subprocess.run(  # noqa: S603 - our own tests
-                    [*common, *tests], cwd=ROOT, env=environ, capture_output=True, timeout=TIMEOUT_S, check=False
-                )
-            except subprocess.TimeoutExpired:
-                return True  # it hangs, which is noticed
-            if run.returncode:
-                return True
-    return False
+def _prepare() -> None:
+    """Lay the packages out as mutmut must find them: it knows a module by its path from the folder it runs in."""
+    links = {
+        "firstwrite": ROOT / "lambda_src" / "firstwrite",
+        "tests": ROOT / "tests",
+        "contract": ROOT / "contract",
+        "pyproject.toml": ROOT / "tests" / "mutation" / "mutmut.toml",
+        "mutants/.local/venv": ROOT / ".local" / "venv",  # the tests' engine
+    }
+    for name, target in links.items():
+        link = FOLDER / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+
+
+def _mutmut(*arguments: str, quiet: bool = True) -> str:
+    command = [sys.executable, "-m", "mutmut", *arguments]
+    run = subprocess.run(command, cwd=FOLDER, stdout=subprocess.PIPE if quiet else None, text=True, check=False)  # noqa: S603 - our own tests
+    if run.returncode and quiet:
+        raise RuntimeError(f"mutmut {arguments[0]} ended with {run.returncode}")
+    return run.stdout or ""
+
+
+def _change(diff: str) -> str:
+    """Return what a mutant changes, as `before -> after`: its number moves with every change of the code."""
+    lines = [line for line in diff.splitlines() if line[:1] in {"-", "+"} and line[:3] not in {"---", "+++"}]
+    before, after = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
+    return f"{before} -> {after}"
 
 
 def _say(text: str) -> None:
