@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from contract import schemas
 from firstwrite import problem
-from firstwrite.cache.upstream import NEGATIVE
+from firstwrite.cache.upstream import NEGATIVE, YES
 from firstwrite.claim.operator_routes import MOST_CLAIMS_A_PAGE
 from firstwrite.problem import CONTENT_TYPE, ProblemType
 
@@ -95,7 +95,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/v1/cache/{source}"): Operation(
         operation_id="getValue",
         summary="A source's value for the query parameters it declares, from the cache or by one paid call for all",
-        answers={200: ANYTHING, 303: None, 304: None},
+        answers={200: ANYTHING, 204: None, 303: None, 304: None},
         problems=[
             problem.UNKNOWN_SOURCE,
             problem.OUTCOME_UNKNOWN,
@@ -111,7 +111,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         },
         query=VALUE_PARAMETERS,
         response_headers=("Cache-Status", "Age", "ETag", "Location"),
-        passed_on=NEGATIVE,
+        passed_on=YES - {200, 204} | NEGATIVE,
     ),
     ("DELETE", "/v1/cache/{source}"): Operation(
         operation_id="invalidateValue",

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_MS = 2_000
 CHUNK_BYTES = 65_536
 MOST_REDIRECTS = 3
+YES = frozenset({200, 201, 203, 204})
+"""Statuses that come with the whole answer; 202 comes with none yet, 206 and 207 with parts (RFC 9110, 15.3)."""
 NEGATIVE = frozenset({400, 404, 410, 422})
 """Statuses that answer the question, with "no"; kept briefly and passed on."""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -96,11 +98,13 @@ class Upstream:
         Raises:
             FetchError: it says that the call failed, is too large, or drips in too slowly.
         """
-        if reply.status not in NEGATIVE and reply.status // 100 != 2:  # noqa: PLR2004 - the success class
+        if reply.status not in YES | NEGATIVE:
             reply.close()
             if source.secret_header and reply.status in REFUSED_SECRET:
                 self._secrets.forget(source.secret_header.secret)
-            raise FetchError("failed", retry_after_ms=self._retry_after_ms(reply.headers.get("Retry-After")))
+            retry_after_ms = self._retry_after_ms(reply.headers.get("Retry-After"))
+            charged = reply.status // 100 == 2  # noqa: PLR2004 - a success, if one of no use
+            raise FetchError("failed", retry_after_ms=retry_after_ms, ambiguous=charged)
         body = bytearray()
         try:
             for chunk in reply.stream(CHUNK_BYTES):

@@ -80,7 +80,33 @@ def test_upstreams_no_is_an_answer(function: CacheFunction, paid_api: PaidApi, s
     assert len(paid_api.paths) == 1
 
 
-@pytest.mark.parametrize("status", [301, 401, 403, 429, 500, 503])
+@pytest.mark.parametrize(("status", "body"), [(201, b"made"), (203, b"changed"), (204, b"")])
+def test_upstreams_other_ways_to_say_yes_are_answers(
+    function: CacheFunction, paid_api: PaidApi, status: int, body: bytes
+) -> None:
+    """They are passed on as they are, and kept as long as any."""
+    paid_api.status, paid_api.body = status, body
+
+    first, second = function.get(EUR_USD), function.get(EUR_USD)
+
+    assert [(got.status, got.body) for got in (first, second)] == [(status, body)] * 2
+    assert second.headers["cache-status"] == "firstwrite; hit; ttl=60"
+    assert len(paid_api.paths) == 1
+
+
+@pytest.mark.parametrize("status", [202, 206])
+def test_a_success_without_the_whole_answer_is_none_and_may_have_been_charged(
+    make: Callable[..., CacheFunction], paid_api: PaidApi, status: int
+) -> None:
+    """An order that was taken, or a part of an answer, is nothing to serve to others."""
+    paid_api.status = status
+
+    assert make(with_policy(on_unknown="fail")).get(EUR_USD).problem == "upstream-failed"
+    assert make(with_policy(on_unknown="fail")).get(EUR_USD).problem == "outcome-unknown"
+    assert len(paid_api.paths) == 1
+
+
+@pytest.mark.parametrize("status", [202, 206, 301, 401, 403, 429, 500, 503])
 def test_an_upstream_that_fails_is_a_502_that_says_when_to_come_back(
     function: CacheFunction, paid_api: PaidApi, status: int
 ) -> None:
