@@ -237,7 +237,7 @@ class Conditional:
                 raise TransactionFaultError(
                     f"transaction cancelled: {', '.join(codes) or 'no reason given'}"
                 ) from error
-            reasons: Any = error.response.get("CancellationReasons", [])
+            reasons: Any = error.response["CancellationReasons"]
         else:
             return Applied()
         try:
