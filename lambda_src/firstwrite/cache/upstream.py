@@ -30,7 +30,7 @@ CONNECT_TIMEOUT_MS = 2_000
 CHUNK_BYTES = 65_536
 MOST_REDIRECTS = 3
 YES = frozenset({200, 201, 203, 204})
-"""Statuses that come with the whole answer; 202 comes with none yet, 206 and 207 with parts (RFC 9110, 15.3)."""
+"""Statuses that come with the whole answer; 202 comes with none yet, 206 with a part of one (RFC 9110, 15.3)."""
 NEGATIVE = frozenset({400, 404, 410, 422})
 """Statuses that answer the question, with "no"; kept briefly and passed on."""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
