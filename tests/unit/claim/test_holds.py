@@ -14,7 +14,7 @@ from firstwrite.claim.store import Overtaken
 from firstwrite.conditional import Applied, Busy
 from firstwrite.errors import DataFaultError
 from tests.support.clocks import FakeClock
-from tests.support.faults import cancel, lose_reply
+from tests.support.faults import cancel, lose_reply, throttle
 from tests.support.stock import Counter
 
 if TYPE_CHECKING:
@@ -51,6 +51,33 @@ def test_a_confirmed_claim_is_claimed_however_often_it_is_confirmed(counter: Cou
     assert [type(outcome) for outcome in outcomes] == [Settled] * 3
     assert {outcome.claim.state for outcome in outcomes} == {ClaimState.CLAIMED}
     assert counts(counter, item) == (9, 0, 1)
+
+
+@pytest.mark.parametrize(("verb", "wanted"), [("confirm", "claimed"), ("release", "released")])
+def test_a_settlement_is_one_read_and_one_write_and_is_counted(
+    counter: Counter, item: str, verb: str, wanted: str
+) -> None:
+    """What was settled is answered by the write, and counted as what was wanted and what came of it."""
+    claim_id = held(counter, item)
+    counter.client.calls.clear()
+
+    assert isinstance(getattr(counter, verb)(claim_id), Settled)
+    getattr(counter, verb)("nobody's")
+
+    assert counter.client.calls == ["get_item", "transact_write_items"]
+    for outcome in ("settled", "unknown-claim"):
+        assert counter.tally.of("Settlements", wanted=wanted, outcome=outcome) == 1
+
+
+@pytest.mark.parametrize("throttled", [1, 2])
+def test_a_settlement_that_meets_load_at_first_is_settled_in_the_end(
+    engine: DynamoDBClient, table: str, item: str, throttled: int
+) -> None:
+    """Reading the claim and its item is tried again within the deadline."""
+    claim_id = held(Counter(engine, table, FakeClock()), item)
+    script = {"get_item": [*[None] * (throttled - 1), throttle]}
+
+    assert isinstance(Counter(engine, table, FakeClock(), script=script).confirm(claim_id), Settled)
 
 
 def test_a_released_claim_gives_its_units_back_once(counter: Counter, item: str) -> None:
