@@ -7,11 +7,14 @@ those again and keep what is known of the others.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from tests.mutation.explained import EXPLAINED
@@ -27,7 +30,7 @@ def main() -> int:
     if not sys.argv[1:]:
         shutil.rmtree(FOLDER, ignore_errors=True)
     _prepare()
-    _mutmut("run", *sys.argv[1:], quiet=False)
+    _run(*sys.argv[1:])
     results = dict(_RESULT.findall(_mutmut("results", "--all", "true")))
     survived = {name: _change(_mutmut("show", name)) for name, result in results.items() if result not in NOTICED}
     unexplained = {name: change for name, change in survived.items() if change not in EXPLAINED}
@@ -58,11 +61,33 @@ def _prepare() -> None:
         link.symlink_to(target)
 
 
-def _mutmut(*arguments: str, quiet: bool = True) -> str:
-    """Return what mutmut writes; it fails where the tests fail on the code as it is, and not for a survivor."""
-    command = [sys.executable, "-m", "mutmut", *arguments]
-    run = subprocess.run(command, cwd=FOLDER, stdout=subprocess.PIPE if quiet else None, text=True, check=True)  # noqa: S603 - our own tests
-    return run.stdout or ""
+def _run(*names: str) -> None:
+    """Make the mutants and ask the tests about each; it fails where they fail on the code as it is.
+
+    Raises:
+        CalledProcessError: they do.
+    """
+    scratch = FOLDER / "tmp"
+    scratch.mkdir(exist_ok=True)
+    command = _command("run", *names)
+    environ = {**os.environ, "TMPDIR": str(scratch)}
+    run = subprocess.Popen(command, cwd=FOLDER, env=environ, start_new_session=True)  # noqa: S603 - our own tests
+    try:
+        if run.wait():
+            raise subprocess.CalledProcessError(run.returncode, command)
+    finally:
+        # Mutants that hang are killed, and leave their engines behind.
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _mutmut(*arguments: str) -> str:
+    return subprocess.run(_command(*arguments), cwd=FOLDER, stdout=subprocess.PIPE, text=True, check=True).stdout  # noqa: S603 - as above
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "mutmut", *arguments]
 
 
 def _change(diff: str) -> str:
