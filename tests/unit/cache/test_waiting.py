@@ -236,10 +236,15 @@ def test_a_waiter_looks_when_the_lease_ends_and_expects_the_next_fetch_anew(
     assert 700 + STORING_MS <= next_look <= 700 + STORING_MS + LOOK_SPREAD_MS
 
 
-def test_where_load_keeps_everybody_from_a_key_it_is_tried_again_soon(machine: Machine, key: str) -> None:
-    """Nobody fetches, and acquiring met only load: another try comes within 60 ms."""
+def meets_load_at_first(machine: Machine) -> None:
+    """Let the machine's next try to acquire a key come to nothing."""
     acquire, busy = machine.store.acquire, [Busy("throttled")]
     machine.store.acquire = lambda *given, **named: busy.pop() if busy else acquire(*given, **named)  # type: ignore[method-assign]
+
+
+def test_where_load_keeps_everybody_from_a_key_it_is_tried_again_soon(machine: Machine, key: str) -> None:
+    """Nobody fetches, and acquiring met only load: another try comes within 60 ms."""
+    meets_load_at_first(machine)
 
     assert machine.get(key, Upstream(machine.clock, b"v1"), PATIENT).how == "stored"
 
@@ -254,8 +259,7 @@ def test_a_lease_that_is_over_and_cannot_be_taken_over_for_load_is_no_reason_to_
     machine.acquire(key, "dead")
     machine.clock.advance(POLICY.lease_ms + POLICY.clock_skew_ms)
     machine.flights._uniform = lambda _, most: most
-    acquire, busy = machine.store.acquire, [Busy("throttled")]
-    machine.store.acquire = lambda *given, **named: busy.pop() if busy else acquire(*given, **named)  # type: ignore[method-assign]
+    meets_load_at_first(machine)
 
     assert machine.get(key, Upstream(machine.clock, b"v1")).how == "stored"
 
