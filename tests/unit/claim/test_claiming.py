@@ -147,12 +147,12 @@ def test_a_claim_on_an_item_with_holds_is_held(counter: Counter, item: str) -> N
     assert [(shard.held, shard.claimed) for shard in counter.shards(item)] == [(1, 0)]
 
 
-@pytest.mark.parametrize("shards", [1, 16])
+@pytest.mark.parametrize(("shards", "lost"), [(1, 1), (16, 1), (16, 2)])
 def test_a_claim_whose_reply_was_lost_is_claimed_once(
-    engine: DynamoDBClient, table: str, item: str, shards: int
+    engine: DynamoDBClient, table: str, item: str, shards: int, lost: int
 ) -> None:
     """The request finds its own earlier transaction, by writing or by looking: Claimed, not Replayed, and one unit."""
-    counter = Counter(engine, table, FakeClock(), script={"transact_write_items": [None, lose_reply]})
+    counter = Counter(engine, table, FakeClock(), script={"transact_write_items": [None, *[lose_reply] * lost]})
     settings = counter.create(item, 100, shards, hold_seconds=60)
 
     outcome = counter.claim(item, "k")
